@@ -210,7 +210,7 @@ def make(root: Path, cache: Path, group: str) -> None:
     if reason:
         say(f"Making .venv anew: {reason}")
     version = ".".join(str(part) for part in sys.version_info[:3])
-    say(f"Preparing .venv with Python {version}: about 20 s, or some minutes where 200 MB must be downloaded first")
+    say(f"Preparing .venv with Python {version}: about 20 s, and the time to download 150 MB where they are not cached")
     if reason or not inside(root):
         # The base interpreter, since .venv's own is about to be removed. pip comes later, when the stamp is there.
         base = getattr(sys, "_base_executable", sys.executable)

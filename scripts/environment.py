@@ -133,10 +133,15 @@ def run(command: list[str], *, root: Path, env: dict[str, str], what: str) -> No
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        reason = lines[-1] if lines else f"{shlex.join(command)} ended with exit code {done.returncode}"
-        raise BootstrapError(f"{what} failed (is the network, or its proxy, reachable?): {reason}")
+    if done.returncode == 0:
+        return
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("hint:")]
+    reason = lines[-1] if lines else f"{shlex.join(command)} ended with exit code {done.returncode}"
+    advice = (
+        "" if "uv lock" in done.stdout else "; run the same command again once the network, or its proxy, is reachable"
+    )
+    raise BootstrapError(f"{what} failed: {reason}{advice}")
 
 
 def locked_uv(root: Path) -> tuple[str, str]:

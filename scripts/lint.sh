@@ -1,0 +1,51 @@
+#!/bin/sh
+# Runs every check of `make lint`, also after one has failed, with one line for each and the whole output of those that
+# fail. None needs the network.
+set -u
+cd "$(dirname -- "$0")/.." || exit 2
+bin=$PWD/.venv/bin
+
+PATH=$bin:$PATH
+VIRTUAL_ENV=$PWD/.venv # ansible-lint keeps its own files there instead of making a folder .ansible
+ANSIBLE_HOME=${ANSIBLE_HOME:-$PWD/.cache/ansible}
+NO_COLOR=1
+UV_NO_CONFIG=1 # the user's settings for uv are for other projects; with another index the lock would seem stale
+export PATH VIRTUAL_ENV ANSIBLE_HOME NO_COLOR UV_NO_CONFIG
+
+output=$(mktemp) || exit 2
+trap 'rm -f "$output"' EXIT
+trap 'exit 130' INT TERM
+failed=0
+
+check() {
+    name=$1
+    shift
+    started=$(date +%s)
+    if "$@" >"$output" 2>&1 </dev/null; then
+        printf 'ok      %-26s %3d s\n' "$name" $(($(date +%s) - started))
+    else
+        printf 'FAILED  %-26s %3d s: %s\n' "$name" $(($(date +%s) - started)) "$*"
+        sed 's/^/    /' "$output"
+        failed=$((failed + 1))
+    fi
+}
+
+shell_scripts=$(find scripts .ci -type f \( -name '*.sh' -o -name run \))
+
+check 'lock is up to date' uv lock --check --offline
+check 'ruff check' ruff check --quiet --output-format concise
+check 'ruff format' ruff format --check --quiet --output-format concise
+check 'mypy --strict' mypy
+check 'import-linter' lint-imports --cache-dir .cache/import-linter
+# shellcheck disable=SC2086 # a list of names without spaces
+check 'shellcheck' shellcheck $shell_scripts
+check 'yamllint' yamllint --strict .
+check 'ansible-lint' ansible-lint --offline -q
+if [ -d changelogs ]; then
+    check 'antsibull-changelog' antsibull-changelog lint
+fi
+
+if [ "$failed" -ne 0 ]; then
+    echo "$failed of the checks failed"
+    exit 1
+fi

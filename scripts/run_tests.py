@@ -1,0 +1,230 @@
+"""Runs parts of the test suite one after another and says at the end how each went.
+
+    run_tests.py PART... [-- arguments for pytest or molecule]
+
+The tests must not meet the user's cluster: they bring names, ports and folders of their own, and this program hides
+from them what leads to the user's. What it adds to running pytest by hand: a part that fails does not keep the next
+from running, a part that hangs is ended, a process that a part leaves behind fails it, and temporary files go.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv/bin"
+
+PYTEST = [str(BIN / "python"), "-m", "pytest"]
+PARTS = {
+    "unit": [*PYTEST, "tests/frame", "tests/unit"],
+    "api": [*PYTEST, "tests/api"],
+    "ansible": [*PYTEST, "tests/ansible"],
+    "molecule": [str(BIN / "molecule"), "test"],
+}
+
+#: Seconds after which a part is ended. From empty caches the first part that needs a cluster builds its programs, which
+#: takes some ten minutes on two cores.
+LIMIT = 40 * 60
+#: Seconds for a part to clean up after it was told to end.
+GRACE = 60
+
+#: Names the run in the environment of all that it starts, so that what is left behind can be told from the user's.
+MARK = "TESTS_OF_TURB_KUB"
+
+SUMMARY = re.compile(r"=+ (?P<counts>.*\b(?:passed|failed|errors?|skipped|no tests ran)\b.*) in [0-9.]+s.*=+")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Result:
+    """How one part went."""
+
+    part: str
+    outcome: str  # "passed", or in a few words why not
+    seconds: float
+    summary: str = ""  # pytest's own last line
+
+
+def environment(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
+    """The environment variables of the tests: without what belongs to the user's cluster or another project."""
+    hidden = (
+        "TURB_KUB_",
+        "NODE_MEM_LIMIT_MB",
+        "CLUSTER_NAME",
+        "KUBE",
+        "K8S_AUTH_",
+        "MOLECULE_",
+        "PYTEST_",
+        "MAKE",
+        "MFLAGS",
+    )
+    kept = {name: value for name, value in environ.items() if not name.startswith(hidden)}
+    # Molecule and the tests write their own; the repository's file is found from the working folder.
+    kept.pop("ANSIBLE_CONFIG", None)
+    if cache := environ.get("TURB_KUB_CACHE_DIR"):
+        kept["TURB_KUB_CACHE_DIR"] = cache
+    if sys.stdout.isatty():
+        kept |= {"PY_COLORS": "1", "ANSIBLE_FORCE_COLOR": "1"}
+    return kept | {
+        MARK: secrets.token_hex(8),
+        "KUBECONFIG": os.devnull,  # a test that forgets to name its cluster finds none
+        "TMPDIR": str(temporary),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".cache/hypothesis"),
+        # Molecule and ansible-lint find ansible-playbook on PATH, and keep their own files in this environment.
+        "PATH": f"{BIN}{os.pathsep}{environ.get('PATH', os.defpath)}",
+        "VIRTUAL_ENV": str(ROOT / ".venv"),
+    }
+
+
+def left_behind(mark: str) -> dict[int, str]:
+    """Processes that carry the mark, with their command lines; none where there is no /proc to look in."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                found[int(process.name)] = command
+        except OSError:
+            continue  # it has ended, or is another user's
+    return {pid: command for pid, command in found.items() if command}  # a zombie has no command line
+
+
+def end(processes: dict[int, str], mark: str) -> None:
+    """End what was left behind, at last by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in processes:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + 5
+        while (processes := left_behind(mark)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if not processes:
+            return
+
+
+def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
+    """Run one part, with its output going both to ours and through a look for pytest's summary."""
+    command = [*PARTS[part], *more]
+    print(
+        f"--- {part}: {' '.join(Path(word).name if word.startswith(str(BIN)) else word for word in command)}",
+        flush=True,
+    )
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    summaries: list[str] = []
+
+    def copy() -> None:
+        line = b""
+        assert process.stdout is not None
+        while chunk := os.read(process.stdout.fileno(), 65536):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            *lines, line = (line + chunk).split(b"\n")
+            texts = [COLOUR.sub("", each.decode(errors="replace")).strip() for each in lines]
+            summaries.extend(text for text in texts if SUMMARY.fullmatch(text))
+
+    # A thread, since a process left behind can hold the pipe open after the part itself has ended.
+    copier = threading.Thread(target=copy, daemon=True)
+    copier.start()
+    outcome = ""
+    try:
+        code = process.wait(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        outcome = f"ended after {LIMIT // 60} minutes"
+        code = stop(process)
+    except KeyboardInterrupt:
+        # The terminal has told the part too; what we owe it is the time to clean up.
+        stop(process)
+        raise
+    copier.join(timeout=5)
+    summary = summaries[-1] if summaries else ""
+    if not outcome:
+        outcome = "passed" if code == 0 else "no tests" if code == 5 and part != "molecule" else f"failed ({code})"
+    if strays := left_behind(env[MARK]):
+        print(
+            f"{part} left processes running:",
+            *(f"  {pid} {line}" for pid, line in strays.items()),
+            sep="\n",
+            flush=True,
+        )
+        end(strays, env[MARK])
+        outcome = "left processes" if outcome == "passed" else f"{outcome}, left processes"
+    return Result(part, outcome, time.monotonic() - started, summary)
+
+
+def stop(process: subprocess.Popen[bytes]) -> int:
+    """Tell a part to clean up and end, and see that it does."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(timeout=GRACE)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        return process.wait()
+
+
+def report(results: list[Result]) -> str:
+    """The closing lines: a table of the parts, then pytest's own summaries and their sum for whoever counts tests."""
+    lines = ["", f"{'part':<10} {'time':>8}  result"]
+    lines += [f"{each.part:<10} {each.seconds:>6.0f} s  {each.outcome}" for each in results]
+    lines += ["", *(each.summary for each in results if each.summary)]
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    for each in results:
+        for number, word in re.findall(r"(\d+) (passed|failed|error|skipped|xfailed)", each.summary):
+            counts[{"error": "failed", "xfailed": "skipped"}.get(word, word)] += int(number)
+    lines.append(f"tests: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line; the result is the exit code."""
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    parts, more = arguments[:split], arguments[split + 1 :]
+    if not parts or not set(parts) <= PARTS.keys():
+        print(f"usage: run_tests.py {'|'.join(PARTS)}... [-- arguments]", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    temporary = Path(tempfile.mkdtemp(prefix="turb-kub-tests-"))
+    env = environment(os.environ, temporary)
+    results = []
+    interrupted = False
+    try:
+        for part in parts:
+            result = run_part(part, more, env)
+            results.append(result)
+    except KeyboardInterrupt:
+        interrupted = True
+        end(left_behind(env[MARK]), env[MARK])
+    if results:
+        print(report(results), flush=True)
+    if interrupted:
+        shutil.rmtree(temporary, ignore_errors=True)
+        print("turb-kub: interrupted", file=sys.stderr)
+        return 130
+    if all(each.outcome == "passed" for each in results):
+        shutil.rmtree(temporary, ignore_errors=True)
+        return 0
+    if any(temporary.iterdir()):
+        print(f"The failed tests' files are in {temporary}")
+    else:
+        temporary.rmdir()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

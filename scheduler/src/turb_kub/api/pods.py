@@ -1,0 +1,126 @@
+"""The calls on one pod: binding, condition, reading it again."""
+
+from datetime import datetime
+from enum import Enum, auto
+from urllib.parse import quote
+
+import msgspec
+
+from turb_kub.api.client import STRATEGIC_MERGE, Client
+from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.objects.pod import Pod, decode_pod, resource_version
+from turb_kub.objects.wire import Decoder, Identified
+
+#: Shorter than a lease could be lost in, so that a late bind never comes from a replica that is no longer active.
+BIND_TIMEOUT = 5.0
+
+_identities = Decoder(Identified)
+
+
+class Answer(Enum):
+    """What became of a binding, as far as its answer tells.
+
+    | answer of the API server | here | what to do |
+    |---|---|---|
+    | 201 | BOUND | wait for the watch |
+    | 409 of any kind | UNCERTAIN | read the pod: all conflicts have one reason and differ only in their text |
+    | 404 | GONE | forget the pod |
+    | 5xx, time-out, connection lost | UNCERTAIN | read the pod: it may be bound all the same |
+    | 429 | THROTTLED | back off as long as asked |
+    | any other | REFUSED | back off, say why |
+    """
+
+    BOUND = auto()
+    UNCERTAIN = auto()
+    GONE = auto()
+    THROTTLED = auto()
+    REFUSED = auto()
+
+
+class BindAnswer(msgspec.Struct, frozen=True):
+    answer: Answer
+    #: The API server's words, or what cut it off; "" where the pod is bound.
+    message: str = ""
+    retry_after: float = 0.0
+
+
+async def bind(client: Client, pod: Pod, node_name: str) -> BindAnswer:
+    """Bind a pod to a node, provided that it is still the pod that was decided on (uid and resourceVersion)."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "resourceVersion": str(pod.resource_version),
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+    }
+    try:
+        await client.request(
+            "POST",
+            f"{_path(pod)}/binding",
+            resource="pods/binding",
+            body=msgspec.json.encode(body),
+            timeout=BIND_TIMEOUT,
+        )
+    except Unreachable as error:
+        return BindAnswer(Answer.UNCERTAIN, str(error))
+    except ApiError as error:
+        if error.status == 409 or error.ambiguous:
+            return BindAnswer(Answer.UNCERTAIN, error.message, error.retry_after)
+        if error.status == 404:
+            return BindAnswer(Answer.GONE, error.message)
+        if error.status == 429:
+            return BindAnswer(Answer.THROTTLED, error.message, error.retry_after)
+        return BindAnswer(Answer.REFUSED, error.message)
+    return BindAnswer(Answer.BOUND)
+
+
+async def read_pod(client: Client, pod: Pod) -> Pod | None:
+    """Return the pod as it is now; None where there is none of that name, or only another one.
+
+    Raises:
+        ApiError, Unreachable: it could not be read.
+        msgspec.MsgspecError, QuantityError: it could not be understood.
+    """
+    try:
+        current = decode_pod(await client.request("GET", _path(pod), resource="pods"))
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    return current if current.uid == pod.uid else None
+
+
+async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, now: datetime | None) -> int:
+    """Write the condition PodScheduled=False and return the pod's new resourceVersion.
+
+    Args:
+        reason: "Unschedulable" or "SchedulerError".
+        now: when the condition became False; None where it was so before.
+
+    Raises:
+        ApiError, Unreachable: it was not, or may not have been, written.
+    """
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    if now is not None:
+        condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # The uid makes the API server refuse the patch for a pod that was made anew under the same name.
+    patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+    content = await client.request(
+        "PATCH",
+        f"{_path(pod)}/status",
+        resource="pods/status",
+        body=msgspec.json.encode(patch),
+        content_type=STRATEGIC_MERGE,
+    )
+    try:
+        return resource_version(_identities.decode(content).metadata.resourceVersion)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(f"the answer to a patch cannot be read: {error}") from error
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"

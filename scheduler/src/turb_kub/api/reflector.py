@@ -1,0 +1,172 @@
+"""Keeps a sink equal to one resource of the API server: a list, then a watch that is taken up again for ever.
+
+Rules (kubernetes.io, "Kubernetes API Concepts: Efficient detection of changes"): the watch goes on from the last
+resourceVersion seen, bookmarks included; 410, as a status or as an ERROR event, means a new list; a stream that falls
+silent for longer than the bookmarks' rhythm is half-open and is taken up again; between failures waits a jittered,
+doubling time, or what Retry-After asks. A failure is logged when it begins and when it is over, not at each try.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from typing import Protocol
+
+import msgspec
+
+from turb_kub.api.client import Client
+from turb_kub.api.errors import ApiError, Expired, Unreachable
+from turb_kub.objects.wire import Decoder, Identified, Status, WatchEvent, WireList
+
+log = logging.getLogger(__name__)
+
+PAGE = 500
+#: The API server sends a bookmark about once a minute; two missed and a half are a dead connection.
+READ_TIMEOUT = 150.0
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+#: A watch that ends sooner than this counts as a failure, so that a server that closes at once is not hammered.
+SHORTEST_WATCH = 1.0
+
+_lists = Decoder(WireList)
+_events = Decoder(WatchEvent)
+_identities = Decoder(Identified)
+
+
+class Sink(Protocol):
+    """Where a reflector puts what it hears. Objects come undecoded; a sink must not raise on a malformed one."""
+
+    def replace(self, items: list[msgspec.Raw]) -> None:
+        """Take the whole truth: what is not among the items is gone."""
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take the new state of one object."""
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget one object; the item is its last state."""
+
+
+class Reflector:
+    """One resource, all namespaces.
+
+    Attributes:
+        synced: set once the first list is in the sink.
+        lists: how many lists were made; more than one means that a watch was lost for good.
+    """
+
+    def __init__(self, client: Client, path: str, resource: str, sink: Sink) -> None:
+        self._client = client
+        self._path = path
+        self._resource = resource
+        self._sink = sink
+        self._version: str | None = None
+        self._wait = FIRST_WAIT
+        self._trouble: str | None = None
+        self.synced = asyncio.Event()
+        self.lists = 0
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                if self._version is None:
+                    await self._list()
+                await self._watch()
+            except Expired:
+                log.info("watch of %s is too old, listing again", self._resource)
+                self._version = None
+            except (ApiError, Unreachable) as error:
+                await self._pause(error)
+
+    async def _list(self) -> None:
+        items: list[msgspec.Raw] = []
+        query = {"limit": str(PAGE)}
+        while True:
+            try:
+                page = await self._client.request("GET", self._path, resource=self._resource, query=query, timeout=60)
+            except ApiError as error:
+                if error.status != 410 or "continue" not in query:
+                    raise
+                # The list grew too old between two pages: begin again.
+                items, query = [], {"limit": str(PAGE)}
+                continue
+            try:
+                decoded = _lists.decode(page)
+            except msgspec.MsgspecError as error:
+                raise Unreachable(f"the answer to a list is no list: {error}") from error
+            items += decoded.items or []
+            if not decoded.metadata.continue_:
+                break
+            query = {"limit": str(PAGE), "continue": decoded.metadata.continue_}
+        self._sink.replace(items)
+        self._version = decoded.metadata.resourceVersion
+        self.lists += 1
+        self._recovered()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            # Spread out, so that watches of many clients do not end together.
+            "timeoutSeconds": str(random.randint(300, 600)),
+        }
+        began, heard = time.monotonic(), False
+        lines = self._client.lines(self._path, resource=self._resource, query=query, read_timeout=READ_TIMEOUT)
+        async for line in lines:
+            try:
+                event = _events.decode(line)
+            except msgspec.MsgspecError as error:
+                raise Unreachable(f"a line of the watch is no event: {error}") from error
+            self._take(event)
+            if not heard:
+                heard = True
+                self._recovered()
+        if not heard and time.monotonic() - began < SHORTEST_WATCH:
+            raise Unreachable("the watch was closed as soon as it was opened")
+        self._recovered()
+
+    def _take(self, event: WatchEvent) -> None:
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._sink.changed(event.object)
+            case "DELETED":
+                self._sink.deleted(event.object)
+            case "BOOKMARK":
+                pass
+            case "ERROR":
+                raise _error_of(event.object)
+            case _:
+                log.warning("watch of %s: unknown event type %r, left out", self._resource, event.type)
+                return
+        try:
+            self._version = _identities.decode(event.object).metadata.resourceVersion
+        except msgspec.MsgspecError:
+            # The next event or bookmark moves the version on; until then a new watch repeats this event.
+            log.warning("watch of %s: an event without a resourceVersion", self._resource)
+
+    async def _pause(self, error: ApiError | Unreachable) -> None:
+        trouble = str(error)
+        if trouble != self._trouble:
+            log.warning("cannot read %s, trying again: %s", self._resource, trouble)
+            self._trouble = trouble
+        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        await asyncio.sleep(max(asked, self._wait * random.uniform(0.5, 1.0)))
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def _recovered(self) -> None:
+        self._wait = FIRST_WAIT
+        if self._trouble is not None:
+            log.info("reading %s again", self._resource)
+            self._trouble = None
+
+
+def _error_of(item: msgspec.Raw) -> Exception:
+    try:
+        status = msgspec.json.decode(item, type=Status)
+    except msgspec.MsgspecError:
+        return Unreachable("the watch ended with an error that cannot be read")
+    if status.code == 410 or status.reason in {"Expired", "Gone"}:
+        return Expired(status.message)
+    return ApiError(status.code, status.reason, status.message)

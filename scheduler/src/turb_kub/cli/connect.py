@@ -1,0 +1,54 @@
+"""From the flags of a command to its settings and to a client that is known to work."""
+
+import argparse
+import os
+
+from turb_kub.api.client import Client, Observer
+from turb_kub.api.credentials import load_credentials
+from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
+from turb_kub.cli.errors import CommandError
+from turb_kub.settings import Settings, SettingsError, load_settings
+
+BAD_INPUT = 2
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings in force. Raises `CommandError`."""
+    try:
+        return load_settings(vars(options), os.environ)
+    except SettingsError as error:
+        raise CommandError(str(error), BAD_INPUT) from error
+
+
+async def connect(options: argparse.Namespace, observer: Observer | None = None) -> Client:
+    """Return a client of the cluster that the flags name. Raises `CommandError` where there is no usable identity."""
+    try:
+        return Client(await load_credentials(options.kubeconfig, options.context), observer=observer)
+    except CredentialsError as error:
+        raise CommandError(str(error), BAD_INPUT) from error
+
+
+async def probe(client: Client, *paths: tuple[str, str]) -> None:
+    """Read one object of each path, so that a wrong address or a missing right is told at once, in one sentence.
+
+    Raises:
+        CommandError: the server cannot be reached, or refuses.
+    """
+    server = client.server
+    for path, resource in paths:
+        try:
+            await client.request("GET", path, resource=resource, query={"limit": "1"})
+        except Unreachable as error:
+            raise CommandError(
+                f"the API server {server} cannot be reached: {error}; is the cluster running?"
+            ) from error
+        except ApiError as error:
+            raise CommandError(_refusal(error, server, resource)) from error
+
+
+def _refusal(error: ApiError, server: str, resource: str) -> str:
+    if error.status == 401:
+        return f"the API server {server} does not know this identity (401): renew the token or choose another context"
+    if error.status == 403:
+        return f"this identity may not list {resource} (403): {error.message}; grant it the ClusterRole turb-kub"
+    return f"the API server {server} refused to list {resource}: {error}"

@@ -1,0 +1,84 @@
+"""`turb-kub run`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvloop
+
+from turb_kub import __version__
+from turb_kub.cli.connect import BAD_INPUT, connect, probe, settings_of
+from turb_kub.cli.errors import CommandError
+from turb_kub.cli.logs import set_up_logs
+from turb_kub.decision.policy import PolicyError, load_policy
+from turb_kub.loop.http import PortInUse, serve
+from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.scheduler import Scheduler
+from turb_kub.objects.quantity import format_mebibytes
+from turb_kub.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Schedule until SIGTERM or SIGINT."""
+    settings = settings_of(options)
+    set_up_logs(settings.log_level, settings.log_format)
+    with _pid_file(options.pid_file):
+        uvloop.run(_run(options, settings))
+    return 0
+
+
+async def _run(options: argparse.Namespace, settings: Settings) -> None:
+    try:
+        policy = load_policy(settings.policy, settings.tie_percent)
+    except PolicyError as error:
+        raise CommandError(str(error), BAD_INPUT) from error
+    metrics = Metrics(profile=settings.scheduler_name)
+    async with await connect(options, metrics.observe_request) as client:
+        scheduler = Scheduler(client, settings, policy, metrics)
+        try:
+            async with serve(
+                settings.http_host, settings.http_port, metrics.registry, lambda: scheduler.synced
+            ) as port:
+                await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"))
+                limit = settings.node_mem_limit_mb
+                log.info(
+                    "turb-kub %s schedules pods of schedulerName %s on %s; memory ceiling of a node: %s; health on %s:%d",
+                    __version__,
+                    settings.scheduler_name,
+                    client.server,
+                    format_mebibytes(limit) if limit else "its allocatable memory",
+                    settings.http_host,
+                    port,
+                )
+                loop = asyncio.get_running_loop()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, scheduler.stop)
+                await scheduler.run()
+                log.info("stopped")
+        except PortInUse as error:
+            raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _pid_file(path: str | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+    except OSError as error:
+        raise CommandError(f"cannot write the pid file {path}: {error.strerror}", BAD_INPUT) from error
+    try:
+        yield
+    finally:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass

@@ -1,0 +1,187 @@
+"""`turb-kub status`: nodes with requested memory against the ceiling, pods with their node and the reason."""
+
+import argparse
+import asyncio
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.cli.connect import connect, probe, settings_of
+from turb_kub.cli.errors import CommandError
+from turb_kub.cli.snapshot import Snapshot, take_snapshot
+from turb_kub.cluster.cluster import MEMORY
+from turb_kub.decision.decide import decide
+from turb_kub.decision.policy import Policy, PolicyError, load_policy
+from turb_kub.decision.report import Report, report_of
+from turb_kub.loop.scheduler import accounting_of
+from turb_kub.objects.pod import Pod
+from turb_kub.objects.quantity import format_mebibytes
+from turb_kub.settings import Settings
+
+BAR = 24
+
+
+class NodeStatus(msgspec.Struct):
+    """Memory in bytes. `requested` is what counts under the ceiling; `limited` tells whether a limit set the ceiling."""
+
+    name: str
+    state: str
+    requested: int
+    ceiling: int
+    allocatable: int
+    limited: bool
+    pods: int
+
+
+class PodStatus(msgspec.Struct):
+    namespace: str
+    name: str
+    phase: str
+    node: str | None
+    why: str
+    #: Whether `why` was worked out now, because the record of the decision is gone.
+    as_of_now: bool
+    decision: Report | None
+
+
+class ClusterStatus(msgspec.Struct):
+    nodes: list[NodeStatus]
+    pods: list[PodStatus]
+    set_aside: list[str]
+
+
+def status(options: argparse.Namespace) -> int:
+    """Print the state of the cluster."""
+    settings = settings_of(options)
+    current = asyncio.run(_read(options, settings))
+    if options.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(current)).decode())
+    else:
+        _print(current, settings)
+    return 0
+
+
+async def _read(options: argparse.Namespace, settings: Settings) -> ClusterStatus:
+    try:
+        policy = load_policy(settings.policy, settings.tie_percent)
+    except PolicyError as error:
+        raise CommandError(str(error), 2) from error
+    async with await connect(options) as client:
+        await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"), ("/api/v1/events", "events"))
+        try:
+            snapshot = await take_snapshot(client, accounting_of(settings))
+        except (ApiError, Unreachable, msgspec.MsgspecError) as error:
+            raise CommandError(f"the cluster could not be read: {error}") from error
+    return ClusterStatus(
+        nodes=_nodes(snapshot),
+        pods=[_pod(snapshot, pod, policy) for pod in snapshot.pods],
+        set_aside=snapshot.set_aside,
+    )
+
+
+def _nodes(snapshot: Snapshot) -> list[NodeStatus]:
+    cluster = snapshot.cluster
+    result = []
+    for slot, node in cluster.each_node():
+        allocatable = int(cluster.allocatable[slot, MEMORY])
+        state = "Ready" if node.ready == "True" else "NotReady"
+        result.append(
+            NodeStatus(
+                name=node.name,
+                state=f"{state},cordoned" if node.unschedulable else state,
+                requested=int(cluster.budgeted[slot]),
+                ceiling=int(cluster.ceiling[slot]),
+                allocatable=allocatable,
+                limited=int(cluster.ceiling[slot]) < allocatable,
+                pods=len(cluster.pods_on(node.name)),
+            )
+        )
+    return result
+
+
+def _pod(snapshot: Snapshot, pod: Pod, policy: Policy) -> PodStatus:
+    report = snapshot.decisions.get(pod.uid)
+    fresh = report is None or (report.node is None) != (not pod.node_name)
+    if fresh:
+        report = _decide_afresh(snapshot, pod, policy)
+    return PodStatus(
+        namespace=pod.namespace,
+        name=pod.name,
+        phase=pod.phase or "Unknown",
+        node=pod.node_name or None,
+        why=_why(pod, report),
+        as_of_now=fresh,
+        decision=report,
+    )
+
+
+def _decide_afresh(snapshot: Snapshot, pod: Pod, policy: Policy) -> Report | None:
+    """Decide about a pod as if it were not placed yet, and leave the cluster as it was."""
+    if pod.terminal or pod.gates:
+        return None
+    cluster = snapshot.cluster
+    placed = cluster.placed(pod.uid)
+    cluster.remove_pod(pod.uid)
+    report = report_of(decide(cluster, pod, policy))
+    if placed is not None:
+        cluster.set_pod(placed)
+    return report
+
+
+def _why(pod: Pod, report: Report | None) -> str:
+    if pod.gates:
+        return f"waits for its scheduling gates: {', '.join(pod.gates)}"
+    if report is None:
+        return "finished; no longer counted"
+    if not pod.node_name:
+        if report.node is not None:
+            return f"about to go to {report.node}"
+        refused = "; ".join(f"{node.name}: {', '.join(node.refusals)}" for node in report.nodes if node.refusals)
+        return f"{report.message} {refused}".strip()
+    if report.node != pod.node_name:
+        return f"bound to {pod.node_name}; {report.node or 'no node'} would be chosen"
+    loads = ", ".join(f"{node.name} {node.requested}" for node in report.nodes)
+    more = report.feasible - len(report.nodes)
+    return f"{report.policy}: {loads}" + (f" and {more} more" if more > 0 else "") + f"; asked {report.asked}"
+
+
+def _print(current: ClusterStatus, settings: Settings) -> None:
+    console = Console(highlight=False, soft_wrap=False)
+    nodes = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("NODE", "STATE", "MEMORY REQUESTED", "", "OF CEILING", "PODS"):
+        nodes.add_column(heading, no_wrap=heading != "OF CEILING")
+    for node in current.nodes:
+        share = node.requested / node.ceiling if node.ceiling else 1.0
+        source = f" ({format_mebibytes(node.allocatable)} allocatable)" if node.limited else ""
+        nodes.add_row(
+            escape(node.name),
+            node.state,
+            _bar(share),
+            f"{format_mebibytes(node.requested)}",
+            f"{share:.0%} of {format_mebibytes(node.ceiling)}{source}",
+            str(node.pods),
+        )
+    console.print(nodes)
+    if not current.pods:
+        console.print(f"No pod has schedulerName {settings.scheduler_name}.")
+    else:
+        pods = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("POD", "PHASE", "NODE"):
+            pods.add_column(heading, no_wrap=True)
+        pods.add_column("WHY", overflow="fold")
+        for pod in current.pods:
+            why = pod.why + (" (as of now)" if pod.as_of_now and pod.decision else "")
+            pods.add_row(escape(f"{pod.namespace}/{pod.name}"), pod.phase, escape(pod.node or "-"), escape(why))
+        console.print(pods)
+    for name in current.set_aside:
+        console.print(escape(f"Set aside, not understood: {name}"))
+
+
+def _bar(share: float) -> str:
+    filled = min(BAR, round(share * BAR))
+    colour = "red" if share > 1 else "yellow" if share > 0.85 else "green"
+    return f"[{colour}]{'█' * filled}[/]{'░' * (BAR - filled)}"

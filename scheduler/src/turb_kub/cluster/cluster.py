@@ -1,0 +1,287 @@
+"""The in-memory cluster: nodes in slots, placed and assumed pods, and the sums over them.
+
+Works without I/O and without a clock. Invariant, after every call: the sums of each slot equal those over the pods
+that `pods_on` names for its node (`check` recomputes them).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from turb_kub.cluster.accounting import Accounting
+from turb_kub.objects.node import Node
+from turb_kub.objects.pod import Pod
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+CPU, MEMORY, STORAGE, PODS = range(4)
+_FIRST_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
+_FIRST_SLOTS = 16
+
+
+class Cluster:
+    """Nodes by slot, pods by uid.
+
+    Attributes (arrays hold one element or row a slot; `size` slots are in use, some perhaps empty):
+        present: whether the slot holds a node.
+        allocatable, requested: [slot, column] amounts; a column a resource, `columns` names them. The column "pods"
+            counts pods.
+        ceiling: bytes; the smaller of the node's memory limit and its allocatable memory.
+        budgeted: bytes taken of the ceiling.
+        load: bytes by which nodes are ranked.
+        name_rank: the node's place when all are sorted by name; ties end there.
+    """
+
+    def __init__(self, accounting: Accounting | None = None) -> None:
+        self.accounting = accounting or Accounting()
+        self.columns: dict[str, int] = {name: column for column, name in enumerate(_FIRST_RESOURCES)}
+        self.nodes: list[Node | None] = []
+        self.present: Bools = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
+        self.allocatable: Int64s = np.zeros((_FIRST_SLOTS, len(self.columns)), dtype=np.int64)
+        self.requested: Int64s = np.zeros((_FIRST_SLOTS, len(self.columns)), dtype=np.int64)
+        self.ceiling: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.budgeted: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.load: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.name_rank: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        #: Slots whose node (not its pods) changed, oldest first, and how many older ones were dropped.
+        self._changes: list[int] = []
+        self._changes_dropped = 0
+        self._slots: dict[str, int] = {}
+        self._empty: list[int] = []
+        self._ranks_are_stale = False
+        self._placed: dict[str, Pod] = {}
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._assumed: set[str] = set()
+
+    # Nodes
+
+    @property
+    def size(self) -> int:
+        """How many slots are in use; arrays are longer, see `present`."""
+        return len(self.nodes)
+
+    @property
+    def node_count(self) -> int:
+        return len(self._slots)
+
+    def slot(self, name: str) -> int | None:
+        return self._slots.get(name)
+
+    def node(self, name: str) -> Node | None:
+        slot = self._slots.get(name)
+        return None if slot is None else self.nodes[slot]
+
+    def node_at(self, slot: int) -> Node:
+        """The node in a slot that is present. Raises `LookupError` for an empty one."""
+        node = self.nodes[slot]
+        if node is None:
+            raise LookupError(f"slot {slot} is empty")
+        return node
+
+    def each_node(self) -> Iterator[tuple[int, Node]]:
+        """Slots and their nodes, by name."""
+        for name in sorted(self._slots):
+            slot = self._slots[name]
+            yield slot, self.node_at(slot)
+
+    def set_node(self, node: Node) -> bool:
+        """Add a node or take its new state. Tells whether anything a decision sees has changed."""
+        slot = self._slots.get(node.name)
+        if slot is None:
+            slot = self._take_slot(node.name)
+        elif self.nodes[slot] == node:
+            return False
+        self.nodes[slot] = node
+        for name, _ in node.allocatable:
+            self._column(name)
+        self.allocatable[slot] = 0
+        for name, amount in node.allocatable:
+            self.allocatable[slot, self.columns[name]] = amount
+        self.ceiling[slot] = self._ceiling(node, int(self.allocatable[slot, MEMORY]))
+        self._note_change(slot)
+        return True
+
+    def remove_node(self, name: str) -> bool:
+        """Forget a node. Its pods are kept, and counted again should it come back. Tells whether it was there."""
+        slot = self._slots.pop(name, None)
+        if slot is None:
+            return False
+        self.nodes[slot] = None
+        self.present[slot] = False
+        for array in (self.allocatable, self.requested, self.ceiling, self.budgeted, self.load):
+            array[slot] = 0
+        self._empty.append(slot)
+        self._ranks_are_stale = True
+        self._note_change(slot)
+        return True
+
+    def changes_since(self, position: int) -> tuple[set[int] | None, int]:
+        """Return the slots whose node changed since a position, and the position now.
+
+        None in the place of the slots says that the position is too old: everything may have changed. A reader
+        starts at position -1.
+        """
+        now = self._changes_dropped + len(self._changes)
+        if position < self._changes_dropped:
+            return None, now
+        return set(self._changes[position - self._changes_dropped :]), now
+
+    def ranks(self) -> Int64s:
+        """`name_rank`, brought up to date."""
+        if self._ranks_are_stale:
+            for rank, name in enumerate(sorted(self._slots)):
+                self.name_rank[self._slots[name]] = rank
+            self._ranks_are_stale = False
+        return self.name_rank[: self.size]
+
+    # Pods
+
+    @property
+    def pod_count(self) -> int:
+        return len(self._placed)
+
+    @property
+    def assumed_count(self) -> int:
+        return len(self._assumed)
+
+    def placed(self, uid: str) -> Pod | None:
+        """The pod of that uid, if a node holds it or is about to."""
+        return self._placed.get(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def placed_uids(self) -> set[str]:
+        return set(self._placed)
+
+    def assumed_pods(self) -> list[Pod]:
+        return [self._placed[uid] for uid in self._assumed]
+
+    def pods_on(self, node_name: str) -> list[Pod]:
+        """Pods that the node holds or is about to hold, terminal ones left out."""
+        return list(self._by_node.get(node_name, {}).values())
+
+    def assume(self, pod: Pod) -> None:
+        """Count a pod on `pod.node_name` before the API server has confirmed it."""
+        self._put(pod)
+        self._assumed.add(pod.uid)
+
+    def set_pod(self, pod: Pod) -> bool:
+        """Take what the API server says of a bound pod. Tells whether its node has more room than before."""
+        if pod.terminal:
+            return self.remove_pod(pod.uid)
+        before = self._placed.get(pod.uid)
+        self._put(pod)
+        self._assumed.discard(pod.uid)
+        return before is not None and _shrank(before, pod)
+
+    def remove_pod(self, uid: str) -> bool:
+        """Forget a pod that is gone, or was assumed in vain. Tells whether a node has more room than before."""
+        pod = self._placed.pop(uid, None)
+        self._assumed.discard(uid)
+        if pod is None:
+            return False
+        held = self._by_node[pod.node_name]
+        del held[uid]
+        if not held:
+            del self._by_node[pod.node_name]
+        self._count(pod, -1)
+        return True
+
+    # Sums
+
+    def taken(self, pod: Pod) -> tuple[list[int], list[int]]:
+        """Return the columns and the amounts that a placed pod takes of its node, its slot in the pod count included."""
+        columns, amounts = [PODS], [1]
+        for name, amount in pod.requests:
+            columns.append(self._column(name))
+            amounts.append(amount)
+        return columns, amounts
+
+    def check(self) -> list[str]:
+        """Recompute every sum; return one line for each that differs (none, unless there is a bug here)."""
+        wrong = []
+        for slot, node in self.each_node():
+            requested = np.zeros_like(self.requested[slot])
+            budgeted = load = 0
+            for pod in self.pods_on(node.name):
+                columns, amounts = self.taken(pod)
+                requested[columns] += np.array(amounts, dtype=np.int64)
+                budgeted += self.accounting.budget(pod)
+                load += self.accounting.load(pod)
+            if not np.array_equal(requested, self.requested[slot]):
+                wrong.append(
+                    f"{node.name}: requested {self.requested[slot].tolist()}, pods sum to {requested.tolist()}"
+                )
+            if (budgeted, load) != (int(self.budgeted[slot]), int(self.load[slot])):
+                wrong.append(f"{node.name}: budget and load {budgeted}, {load} differ from the sums kept")
+        return wrong
+
+    def _put(self, pod: Pod) -> None:
+        before = self._placed.get(pod.uid)
+        if before is not None:
+            self.remove_pod(pod.uid)
+        self._placed[pod.uid] = pod
+        self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+        self._count(pod, +1)
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        slot = self._slots.get(pod.node_name)
+        if slot is None:
+            return
+        columns, amounts = self.taken(pod)
+        for column, amount in zip(columns, amounts, strict=True):
+            self.requested[slot, column] += sign * amount
+        self.budgeted[slot] += sign * self.accounting.budget(pod)
+        self.load[slot] += sign * self.accounting.load(pod)
+
+    def _ceiling(self, node: Node, allocatable: int) -> int:
+        limit = node.memory_limit if node.memory_limit is not None else self.accounting.node_memory_limit
+        return allocatable if limit is None else min(limit, allocatable)
+
+    def _note_change(self, slot: int) -> None:
+        self._changes.append(slot)
+        if len(self._changes) > 4 * self.size + 1024:
+            drop = len(self._changes) // 2
+            del self._changes[:drop]
+            self._changes_dropped += drop
+
+    def _take_slot(self, name: str) -> int:
+        if self._empty:
+            slot = self._empty.pop()
+        else:
+            slot = len(self.nodes)
+            self.nodes.append(None)
+            if slot >= len(self.present):
+                self._grow()
+        self._slots[name] = slot
+        self.present[slot] = True
+        self._ranks_are_stale = True
+        for pod in self.pods_on(name):
+            self._count(pod, +1)
+        return slot
+
+    def _grow(self) -> None:
+        for name in ("present", "allocatable", "requested", "ceiling", "budgeted", "load", "name_rank"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+
+    def _column(self, resource: str) -> int:
+        column = self.columns.get(resource)
+        if column is None:
+            column = self.columns[resource] = len(self.columns)
+            for name in ("allocatable", "requested"):
+                array = getattr(self, name)
+                setattr(self, name, np.pad(array, ((0, 0), (0, 1))))
+        return column
+
+
+def _shrank(before: Pod, after: Pod) -> bool:
+    if before.node_name != after.node_name:
+        return True
+    if before.requests == after.requests:
+        return False
+    names = {name for name, _ in before.requests}
+    return any(after.amount(name) < before.amount(name) for name in names)

@@ -1,0 +1,183 @@
+"""Carries a decision out: assume, bind in the background, and settle what the answer leaves open.
+
+| what became of the binding | then |
+|---|---|
+| bound | the watch confirms it; where it does not within `CONFIRM_WITHIN` seconds, the pod is read |
+| uncertain: any 409, 5xx, time-out | the pod is read, see below |
+| gone | forgotten |
+| throttled | assumption dropped, tried again no sooner than asked |
+| refused | assumption dropped, condition and event say why, tried again after backing off |
+
+| the pod as read | then |
+|---|---|
+| not there, or another uid | forgotten |
+| bound, to whichever node | counted there |
+| being deleted, no longer ours, gated | as the watch would have said |
+| waiting, changed since the decision | decided again at once, without an event |
+| waiting, unchanged | tried again after backing off |
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from turb_kub.api.client import Client
+from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.pods import Answer, bind, read_pod
+from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.decide import Decision
+from turb_kub.loop.ingest import MALFORMED, PodSink
+from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.reporter import Reporter
+from turb_kub.objects.pod import Pod
+from turb_kub.queue.queue import SchedulingQueue
+from turb_kub.queue.wakeups import Event
+
+log = logging.getLogger(__name__)
+
+CONFIRM_WITHIN = 30.0
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 10.0
+
+
+class Binder:
+    """Bindings under way, at most `in_flight` of them."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        pods: PodSink,
+        reporter: Reporter,
+        metrics: Metrics,
+        *,
+        in_flight: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._queue = queue
+        self._pods = pods
+        self._reporter = reporter
+        self._metrics = metrics
+        self._clock = clock
+        self._slots = asyncio.Semaphore(in_flight)
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: When each pod was bound that the watch has not confirmed yet, by uid.
+        self._unconfirmed: dict[str, float] = {}
+        self.notify: Callable[[], None] = lambda: None
+
+    async def slot(self) -> None:
+        """Wait until one more binding may be started; `start` or `release` must follow."""
+        await self._slots.acquire()
+
+    def release(self) -> None:
+        self._slots.release()
+
+    def start(self, pod: Pod, decision: Decision, began: float) -> None:
+        """Assume the pod on its node and bind it in the background. Takes the slot that was waited for."""
+        if decision.node is None:
+            raise ValueError("a decision without a node cannot be bound")
+        assumed = msgspec.structs.replace(pod, node_name=decision.node)
+        self._cluster.assume(assumed)
+        task = asyncio.create_task(self._bind(pod, assumed, decision, began))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def drain(self, within: float) -> None:
+        """Wait for the bindings under way, at most `within` seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within)
+
+    async def confirm(self) -> None:
+        """Read the pods whose binding the watch has not confirmed in time."""
+        now = self._clock()
+        for uid, since in list(self._unconfirmed.items()):
+            pod = self._cluster.placed(uid)
+            if pod is None or not self._cluster.is_assumed(uid):
+                del self._unconfirmed[uid]
+            elif now - since >= CONFIRM_WITHIN:
+                log.warning("pod %s: the watch has not confirmed its binding, reading it", pod.key)
+                await self._settle(pod, pod, "")
+                if not self._cluster.is_assumed(uid):
+                    self._unconfirmed.pop(uid, None)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._slots.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a binding failed in a way that is a bug here", exc_info=error)
+
+    async def _bind(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
+        outcome = await bind(self._client, pod, assumed.node_name)
+        match outcome.answer:
+            case Answer.BOUND:
+                if self._cluster.is_assumed(pod.uid):
+                    self._unconfirmed[pod.uid] = self._clock()
+                self._bound(pod, decision, began)
+            case Answer.UNCERTAIN:
+                if await self._settle(pod, assumed, outcome.message):
+                    self._bound(pod, decision, began)
+            case Answer.GONE:
+                self._pods.gone(pod)
+            case Answer.THROTTLED:
+                self._give_up(pod)
+                self._queue.retry(pod.uid, self._clock(), outcome.retry_after)
+            case Answer.REFUSED:
+                self._give_up(pod)
+                self._metrics.observe_attempt("error", self._clock() - began)
+                self._queue.retry(pod.uid, self._clock())
+                self._reporter.error(self._queue.get(pod.uid) or pod, f"binding was refused: {outcome.message}")
+        self.notify()
+
+    def _bound(self, pod: Pod, decision: Decision, began: float) -> None:
+        self._metrics.observe_attempt("scheduled", self._clock() - began)
+        self._reporter.scheduled(pod, decision)
+        log.debug("pod %s is bound to %s", pod.key, decision.node)
+
+    async def _settle(self, pod: Pod, assumed: Pod, cause: str) -> bool:
+        """Read a pod until it is known what became of it. Tells whether it is bound where we meant it to be."""
+        wait = FIRST_WAIT
+        while True:
+            if self._cluster.placed(pod.uid) is None and pod.uid not in self._queue:
+                return False  # deleted, as the watch says
+            if not self._cluster.is_assumed(pod.uid):
+                placed = self._cluster.placed(pod.uid)
+                return placed is not None and placed.node_name == assumed.node_name
+            try:
+                current = await read_pod(self._client, pod)
+            except (ApiError, Unreachable) as error:
+                asked = error.retry_after if isinstance(error, ApiError) else 0.0
+                await asyncio.sleep(max(wait, asked))
+                wait = min(2 * wait, LONGEST_WAIT)
+                continue
+            except MALFORMED as error:
+                log.warning("pod %s cannot be understood: %s", pod.key, error)
+                self._give_up(pod)
+                self._queue.retry(pod.uid, self._clock())
+                return False
+            return self._take(pod, assumed, current, cause)
+
+    def _take(self, pod: Pod, assumed: Pod, current: Pod | None, cause: str) -> bool:
+        if current is None:
+            self._pods.gone(pod)
+            return False
+        if current.node_name:
+            self._pods.take(current)
+            return current.node_name == assumed.node_name
+        self._give_up(pod)
+        self._pods.take(current)
+        if current.resource_version != pod.resource_version:
+            log.debug("pod %s changed while it was being bound, deciding again: %s", pod.key, cause)
+            self._queue.retry_at_once(pod.uid)
+        else:
+            log.info("pod %s was not bound, trying again: %s", pod.key, cause)
+            self._queue.retry(pod.uid, self._clock())
+        return False
+
+    def _give_up(self, pod: Pod) -> None:
+        if self._cluster.is_assumed(pod.uid) and self._cluster.remove_pod(pod.uid):
+            self._queue.wake(Event.ROOM_FREED, self._clock())

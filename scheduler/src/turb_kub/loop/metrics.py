@@ -1,0 +1,90 @@
+"""Metrics, by kube-scheduler's names where it has one of the same meaning, else with the prefix `turb_kub_`."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+
+class Metrics:
+    """The counters of one scheduler, in a registry of its own so that tests and embedders can have several."""
+
+    def __init__(self, profile: str) -> None:
+        self.registry = CollectorRegistry()
+        self._profile = profile
+        self._attempts = Counter(
+            "scheduler_schedule_attempts",
+            "Attempts to place a pod, by result.",
+            ["result", "profile"],
+            registry=self.registry,
+        )
+        self._attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Seconds that an attempt took, the binding included.",
+            ["result", "profile"],
+            buckets=tuple(0.001 * 2**step for step in range(15)),
+            registry=self.registry,
+        )
+        self.requests = Counter(
+            "turb_kub_api_requests",
+            "Requests to the API server, by verb, resource and HTTP status (0: no answer).",
+            ["verb", "resource", "status"],
+            registry=self.registry,
+        )
+        self.set_aside = Counter(
+            "turb_kub_objects_set_aside",
+            "Objects that could not be understood and were left as they were known.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.events_dropped = Counter(
+            "turb_kub_events_dropped",
+            "Kubernetes events that could not be written.",
+            registry=self.registry,
+        )
+
+    def observe_request(self, verb: str, resource: str, status: int) -> None:
+        self.requests.labels(verb, resource, str(status)).inc()
+
+    def observe_attempt(self, result: str, seconds: float) -> None:
+        """Count one attempt. `result` is scheduled, unschedulable or error."""
+        self._attempts.labels(result, self._profile).inc()
+        self._attempt_seconds.labels(result, self._profile).observe(seconds)
+
+    def watch(self, state: "State") -> None:
+        """Have the state read whenever metrics are collected."""
+        self.registry.register(_StateCollector(state))  # type: ignore[arg-type]
+
+
+class State(Protocol):
+    """What is read at collection time rather than counted as it happens."""
+
+    def pending_pods(self) -> dict[str, int]:
+        """Pods that wait, by part of the queue."""
+
+    def cache_size(self) -> dict[str, int]:
+        """Nodes, pods and assumed pods known."""
+
+    def scheduled_after_flush(self) -> int:
+        """Pods that were placed only because the slow flush tried them again."""
+
+
+class _StateCollector:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by part of the queue.", labels=["queue"])
+        for part, count in self._state.pending_pods().items():
+            pending.add_metric([part], count)
+        yield pending
+        cache = GaugeMetricFamily("scheduler_cache_size", "Nodes, pods and assumed pods known.", labels=["type"])
+        for kind, count in self._state.cache_size().items():
+            cache.add_metric([kind], count)
+        yield cache
+        yield CounterMetricFamily(
+            "scheduler_pod_scheduled_after_flush",
+            "Pods that were placed only because the slow flush tried them again: a missed event each.",
+            value=self._state.scheduled_after_flush(),
+        )

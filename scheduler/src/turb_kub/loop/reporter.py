@@ -1,0 +1,154 @@
+"""Tells the users: events, and the condition of pods that fit nowhere.
+
+Events are written in the background, a few at a time, and given up after some tries: they inform, nothing depends on
+them. A condition and an event are written only when the verdict changes, that is the message without its counts.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from datetime import UTC, datetime
+
+from turb_kub.api.client import Client
+from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.events import PodEvent, failed, post_event, scheduled
+from turb_kub.api.pods import set_unscheduled
+from turb_kub.decision.decide import Decision, without_numbers
+from turb_kub.decision.report import encode_report
+from turb_kub.loop.metrics import Metrics
+from turb_kub.objects.pod import Pod, Verdict
+from turb_kub.queue.queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+IN_FLIGHT = 8
+#: Events that may wait to be written; the oldest is dropped beyond that.
+LONGEST_BACKLOG = 20_000
+TRIES = 3
+_WAIT = 1.0
+
+
+class Reporter:
+    """Writes events and conditions. `run` must be running for anything to be written."""
+
+    def __init__(
+        self, client: Client, queue: SchedulingQueue, metrics: Metrics, *, controller: str, instance: str
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._metrics = metrics
+        self._controller = controller
+        self._instance = instance
+        self._events: deque[PodEvent] = deque()
+        self._verdicts: dict[str, tuple[Pod, Verdict]] = {}
+        self._work = asyncio.Semaphore(0)
+        self._trouble: str | None = None
+        #: How many conditions and events are to be written or being written.
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def scheduled(self, pod: Pod, decision: Decision) -> None:
+        if decision.node is not None:
+            self._enqueue(scheduled(pod, decision.node, encode_report(decision)))
+
+    def unschedulable(self, pod: Pod, decision: Decision) -> None:
+        self._failed(pod, UNSCHEDULABLE, decision.message, encode_report(decision))
+
+    def error(self, pod: Pod, message: str) -> None:
+        """Report that a pod could not be bound although there is a node for it."""
+        self._failed(pod, SCHEDULER_ERROR, message, "")
+
+    async def drain(self, within: float) -> None:
+        """Wait until all is written, at most `within` seconds."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), within)
+        except TimeoutError:
+            log.warning("%d events were not written in time", self._open)
+
+    async def run(self) -> None:
+        """Write what there is to write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(self._worker())
+
+    def _failed(self, pod: Pod, reason: str, message: str, decision: str) -> None:
+        before = pod.verdict
+        if before is not None and (before.status, before.reason, without_numbers(before.message)) == (
+            "False",
+            reason,
+            without_numbers(message),
+        ):
+            return
+        log.info("pod %s: %s", pod.key, message)
+        pod.verdict = Verdict("False", reason, message)
+        if pod.uid not in self._verdicts:
+            self._announce()
+        self._verdicts[pod.uid] = (pod, before or Verdict("", "", ""))
+        self._enqueue(failed(pod, message, decision))
+
+    def _enqueue(self, event: PodEvent) -> None:
+        if len(self._events) >= LONGEST_BACKLOG:
+            self._events.popleft()
+            self._metrics.events_dropped.inc()
+        else:
+            self._announce()
+        self._events.append(event)
+
+    def _announce(self) -> None:
+        self._open += 1
+        self._idle.clear()
+        self._work.release()
+
+    async def _worker(self) -> None:
+        while True:
+            await self._work.acquire()
+            try:
+                if self._verdicts:
+                    await self._write_verdict(*self._verdicts.pop(next(iter(self._verdicts))))
+                elif self._events:
+                    await self._write_event(self._events.popleft())
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._idle.set()
+
+    async def _write_verdict(self, pod: Pod, before: Verdict) -> None:
+        verdict = pod.verdict
+        if verdict is None or pod.uid not in self._queue:
+            return
+        changed = None if before.status == "False" else datetime.now(UTC)
+        try:
+            version = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
+        except (ApiError, Unreachable) as error:
+            # Not written, or not surely: the next attempt at this pod writes it again.
+            if pod.verdict is verdict:
+                pod.verdict = before if before.status else None
+            if not (isinstance(error, ApiError) and error.status in {404, 409}):
+                self._complain(f"cannot write the condition of pod {pod.key}: {error}")
+            return
+        self._queue.seen_version(pod.uid, version)
+
+    async def _write_event(self, event: PodEvent) -> None:
+        for attempt in range(1, TRIES + 1):
+            try:
+                await post_event(self._client, event, controller=self._controller, instance=self._instance)
+            except (ApiError, Unreachable) as error:
+                final = isinstance(error, ApiError) and not (error.ambiguous or error.status == 429)
+                if final or attempt == TRIES:
+                    self._metrics.events_dropped.inc()
+                    # In a namespace that is being deleted no event can be written; nobody needs to hear of that.
+                    if not (isinstance(error, ApiError) and (error.status == 404 or "being terminated" in str(error))):
+                        self._complain(f"cannot write events: {error}")
+                    return
+                await asyncio.sleep(max(error.retry_after if isinstance(error, ApiError) else 0.0, _WAIT))
+            else:
+                self._trouble = None
+                return
+
+    def _complain(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.warning("%s", trouble)
+            self._trouble = trouble

@@ -1,0 +1,189 @@
+"""The scheduling loop, and what runs beside it."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+from turb_kub.api.client import Client
+from turb_kub.api.reflector import Reflector
+from turb_kub.cluster.accounting import Accounting
+from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.decide import decide
+from turb_kub.decision.policy import Policy
+from turb_kub.loop.binder import Binder
+from turb_kub.loop.ingest import NodeSink, PodSink
+from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.reporter import Reporter
+from turb_kub.queue.queue import SchedulingQueue
+from turb_kub.settings import Settings
+
+log = logging.getLogger(__name__)
+
+DRAIN_WITHIN = 8.0
+FLUSH_EVERY = 30.0
+CONFIRM_EVERY = 5.0
+#: Decisions after which the event loop gets a turn, so that a long backlog does not hold up the watches.
+DECISIONS_A_TURN = 8
+
+
+def accounting_of(settings: Settings) -> Accounting:
+    return Accounting(
+        scheduler_name=settings.scheduler_name,
+        node_memory_limit=settings.node_mem_limit_mb,
+        default_request=settings.default_request_mb,
+        namespaces=settings.accounting_namespaces,
+    )
+
+
+class Scheduler:
+    """One running scheduler: `await run()` until `stop()`.
+
+    Attributes:
+        cluster, queue, metrics: its state, for health checks and tests; not to be changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        policy: Policy,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._policy = policy
+        self._unknown_fields_fail = settings.unknown_fields == "fail"
+        self.metrics = metrics
+        self.cluster = Cluster(accounting_of(settings))
+        self.queue = SchedulingQueue()
+        self._nodes = NodeSink(self.cluster, self.queue, metrics, clock)
+        self._pods = PodSink(self.cluster, self.queue, metrics, clock)
+        self.reporter = Reporter(
+            client,
+            self.queue,
+            metrics,
+            controller=settings.scheduler_name,
+            instance=f"{settings.scheduler_name}-{socket.gethostname()}",
+        )
+        self._binder = Binder(
+            client,
+            self.cluster,
+            self.queue,
+            self._pods,
+            self.reporter,
+            metrics,
+            in_flight=settings.binds_in_flight,
+            clock=clock,
+        )
+        self._reflectors = (
+            Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
+            Reflector(client, "/api/v1/pods", "pods", self._pods),
+        )
+        self._work = asyncio.Event()
+        for source in (self._nodes, self._pods, self._binder):
+            source.notify = self._work.set
+        self._stopping = asyncio.Event()
+        metrics.watch(self)
+
+    @property
+    def synced(self) -> bool:
+        """Whether nodes and pods are all known; nothing is placed before."""
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
+
+    def stop(self) -> None:
+        """Ask `run` to finish the bindings under way and return."""
+        self._stopping.set()
+        self._work.set()
+
+    def pending_pods(self) -> dict[str, int]:
+        return self.queue.counts()
+
+    def cache_size(self) -> dict[str, int]:
+        return {
+            "nodes": self.cluster.node_count,
+            "pods": self.cluster.pod_count,
+            "assumed_pods": self.cluster.assumed_count,
+        }
+
+    def scheduled_after_flush(self) -> int:
+        return self.queue.rescued_by_flush
+
+    async def run(self) -> None:
+        """Schedule until `stop` is called, then drain."""
+        helpers = [
+            asyncio.create_task(reflector.run(), name=f"reflector {number}")
+            for number, reflector in enumerate(self._reflectors)
+        ]
+        helpers += [
+            asyncio.create_task(self.reporter.run(), name="reporter"),
+            asyncio.create_task(self._every(FLUSH_EVERY, self._flush), name="flush"),
+            asyncio.create_task(self._every(CONFIRM_EVERY, self._binder.confirm), name="confirm"),
+        ]
+        main = asyncio.create_task(self._schedule(), name="schedule")
+        try:
+            done, _ = await asyncio.wait([main, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a helper never returns: what ended it must be seen
+            await self._binder.drain(DRAIN_WITHIN)
+            await self.reporter.drain(DRAIN_WITHIN)
+        finally:
+            for task in (main, *helpers):
+                task.cancel()
+            await asyncio.gather(main, *helpers, return_exceptions=True)
+
+    async def _schedule(self) -> None:
+        for reflector in self._reflectors:
+            await self._unless_stopping(reflector.synced.wait())
+        log.info("%d nodes and %d placed pods known, scheduling", self.cluster.node_count, self.cluster.pod_count)
+        while not self._stopping.is_set():
+            self._work.clear()
+            due = self.queue.due_in(self._clock())
+            if due != 0.0:
+                await self._wait_for_work(due)
+                continue
+            await self._binder.slot()
+            taken = 0
+            while not self._stopping.is_set() and self._decide_one():
+                await self._binder.slot()
+                taken += 1
+                if taken % DECISIONS_A_TURN == 0:
+                    await asyncio.sleep(0)
+            self._binder.release()
+
+    def _decide_one(self) -> bool:
+        """Decide the next pod. Tells whether the binder's slot was taken for it; where not, nothing was due."""
+        while (pod := self.queue.pop(self._clock())) is not None:
+            began = self._clock()
+            decision = decide(self.cluster, pod, self._policy, unknown_fields_fail=self._unknown_fields_fail)
+            if decision.node is not None:
+                self._binder.start(pod, decision, began)
+                return True
+            self.queue.unschedulable(pod.uid, decision.filters, self._clock())
+            self.metrics.observe_attempt("unschedulable", self._clock() - began)
+            self.reporter.unschedulable(pod, decision)
+        return False
+
+    async def _wait_for_work(self, due: float | None) -> None:
+        try:
+            await asyncio.wait_for(self._work.wait(), due)
+        except TimeoutError:
+            pass
+
+    async def _unless_stopping(self, awaitable: Awaitable[object]) -> None:
+        waiting = asyncio.ensure_future(awaitable)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (waiting, stopping):
+            task.cancel()
+
+    async def _flush(self) -> None:
+        if self.queue.flush(self._clock()):
+            self._work.set()
+
+    async def _every(self, seconds: float, action: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await action()

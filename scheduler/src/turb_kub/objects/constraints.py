@@ -1,0 +1,138 @@
+"""What a pod demands of a node's own properties: selectors, required node affinity, tolerations.
+
+Equal demands are one object (`intern_constraints`): most pods of a cluster share a handful, and the filters' cache is
+keyed by it.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from turb_kub.objects.wire import NodeSelectorTerm, PodSpec, Requirement, Taint, Toleration
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT64 = range(-(2**63), 2**63)
+
+
+class Expression(msgspec.Struct, frozen=True, gc=False):
+    """One requirement on a label, or on the field `metadata.name`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the labels meet it; an unknown operator is never met (apimachinery `labels.Requirement`)."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return value is not None and self._compares(value)
+            case _:
+                return False
+
+    def _compares(self, value: str) -> bool:
+        mine, bound = _integer(value), _integer(self.values[0]) if len(self.values) == 1 else None
+        if mine is None or bound is None:
+            return False
+        return mine > bound if self.operator == "Gt" else mine < bound
+
+
+class Term(msgspec.Struct, frozen=True, gc=False):
+    """Requirements that must all hold; a term with none matches no node (API reference, NodeSelectorTerm)."""
+
+    expressions: tuple[Expression, ...]
+    fields: tuple[Expression, ...]
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        if not self.expressions and not self.fields:
+            return False
+        return all(expression.matches(labels) for expression in self.expressions) and all(
+            expression.matches({"metadata.name": name}) for expression in self.fields
+        )
+
+
+class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
+    """A pod's demands on the node alone. Hashable; interned."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    #: Terms of required node affinity, any of which suffices; None where the pod states no such affinity.
+    required_terms: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+    def matches_affinity(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether nodeSelector and required node affinity both hold for a node."""
+        if any(labels.get(key) != value for key, value in self.node_selector):
+            return False
+        return self.required_terms is None or any(term.matches(name, labels) for term in self.required_terms)
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Tell whether any toleration covers the taint (kubernetes.io, "Taints and Tolerations")."""
+        return any(_tolerates(toleration, taint) for toleration in self.tolerations)
+
+
+NO_CONSTRAINTS = NodeConstraints()
+
+
+def constraints_of(spec: PodSpec) -> NodeConstraints:
+    """Return the constraints of a pod spec, interned."""
+    affinity = spec.affinity.nodeAffinity if spec.affinity else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
+    if not spec.nodeSelector and required is None and not spec.tolerations:
+        return NO_CONSTRAINTS
+    return _intern(
+        NodeConstraints(
+            node_selector=tuple(sorted((spec.nodeSelector or {}).items())),
+            required_terms=None
+            if required is None
+            else tuple(_term(term) for term in required.nodeSelectorTerms or ()),
+            tolerations=tuple(spec.tolerations or ()),
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _intern(constraints: NodeConstraints) -> NodeConstraints:
+    return constraints
+
+
+def _term(term: NodeSelectorTerm) -> Term:
+    return Term(
+        expressions=tuple(_expression(requirement) for requirement in term.matchExpressions or ()),
+        fields=tuple(_expression(requirement) for requirement in term.matchFields or ()),
+    )
+
+
+def _expression(requirement: Requirement) -> Expression:
+    return Expression(requirement.key, requirement.operator, tuple(requirement.values or ()))
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "Equal" | "":
+            # Without a key only "Exists" covers every taint; the API server refuses the rest.
+            return bool(toleration.key) and toleration.value == taint.value
+        case _:
+            # Numeric comparison (Gt, Lt) is alpha: not covering keeps the pod off, which is the safe side.
+            return False
+
+
+def _integer(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text) or (value := int(text)) not in _INT64:
+        return None
+    return value

@@ -1,0 +1,123 @@
+"""A pod, as little of it as decisions need."""
+
+from functools import lru_cache
+
+import msgspec
+
+from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
+from turb_kub.objects.requests import Requests, effective_requests
+from turb_kub.objects.wire import Decoder, PodSpec, WirePod
+
+MEMORY = "memory"
+#: Phases in which a pod holds nothing any more (kubernetes.io, "Pod Lifecycle").
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+_pods = Decoder(WirePod)
+_specs = Decoder(PodSpec)
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What the PodScheduled condition last said."""
+
+    status: str
+    reason: str
+    message: str
+
+
+class Pod(msgspec.Struct, gc=False):
+    """One pod. Equal `requests` and `constraints` are shared between pods."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: int
+    node_name: str
+    scheduler_name: str
+    phase: str
+    priority: int
+    created: str
+    deleting: bool
+    requests: Requests
+    constraints: NodeConstraints = NO_CONSTRAINTS
+    gates: tuple[str, ...] = ()
+    #: The PodScheduled condition, where there is one.
+    verdict: Verdict | None = None
+    #: The spec as JSON; only of an unbound pod, and only until the table of fields has been asked about it.
+    raw_spec: bytes | None = None
+    #: What that table said: paths of unsupported and of unknown fields.
+    fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, the way people name a pod."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory the pod requests; 0 where it states none."""
+        return self.amount(MEMORY)
+
+    @property
+    def terminal(self) -> bool:
+        return self.phase in TERMINAL_PHASES
+
+    def amount(self, resource: str) -> int:
+        for name, amount in self.requests:
+            if name == resource:
+                return amount
+        return 0
+
+
+def decode_pod(data: bytes | msgspec.Raw, *, keep_demands: bool = False) -> Pod:
+    """Decode a pod.
+
+    Args:
+        keep_demands: keep the constraints and the raw spec of a bound pod too; only an explanation needs them.
+
+    Raises:
+        msgspec.MsgspecError: no JSON, or not a pod's shape.
+        QuantityError: a quantity in it is malformed.
+    """
+    wire = _pods.decode(data)
+    spec = _specs.decode(wire.spec)
+    meta, status = wire.metadata, wire.status
+    waits = keep_demands or not spec.nodeName
+    return Pod(
+        uid=meta.uid,
+        namespace=_shared(meta.namespace),
+        name=meta.name,
+        resource_version=resource_version(meta.resourceVersion),
+        node_name=_shared(spec.nodeName),
+        scheduler_name=_shared(spec.schedulerName),
+        phase=_shared(status.phase),
+        priority=spec.priority or 0,
+        created=meta.creationTimestamp or "",
+        deleting=meta.deletionTimestamp is not None,
+        requests=_shared_requests(effective_requests(spec, status)),
+        constraints=constraints_of(spec) if waits else NO_CONSTRAINTS,
+        gates=tuple(gate.name for gate in spec.schedulingGates or ()),
+        verdict=_verdict(wire),
+        raw_spec=bytes(wire.spec) if waits else None,
+    )
+
+
+def resource_version(text: str) -> int:
+    """Return a resourceVersion as the integer it is (KEP-5504 makes the order of two a promise); 0 if it is none."""
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _verdict(wire: WirePod) -> Verdict | None:
+    for condition in wire.status.conditions or ():
+        if condition.type == "PodScheduled":
+            return Verdict(condition.status, condition.reason or "", condition.message or "")
+    return None
+
+
+@lru_cache(maxsize=16384)
+def _shared(text: str) -> str:
+    return text
+
+
+@lru_cache(maxsize=16384)
+def _shared_requests(requests: Requests) -> Requests:
+    return requests

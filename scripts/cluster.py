@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 class NoClusterError(Exception):
     """There is no cluster to speak of; the text is one sentence for the user."""
@@ -33,24 +35,25 @@ def read_record(environ: Mapping[str, str]) -> tuple[Path, dict[str, object]]:
     except FileNotFoundError:
         raise NoClusterError(f"There is no cluster in {work}: {advice}") from None
     except (OSError, ValueError) as error:
-        raise NoClusterError(f"{work / 'record.json'} can't be read ({error}): {advice}") from None
-    if not isinstance(record, dict) or not (work / "kubeconfig").is_file():
+        raise NoClusterError(f"{work / 'record.json'} can't be read ({error}): delete it and {advice}") from None
+    # Role `cluster` writes the record's first half before it starts the cluster, and the path of kubectl after.
+    if not isinstance(record, dict) or "kubectl" not in record or not (work / "kubeconfig").is_file():
         raise NoClusterError(f"The cluster in {work} is not complete: {advice}")
     return work, record
 
 
 def shell_lines(work: Path, record: dict[str, object]) -> list[str]:
     """Lines for a shell's `eval`: kubectl finds this cluster, and is found."""
-    lines = [f"export KUBECONFIG={shlex.quote(str(work / 'kubeconfig'))}"]
-    kubectl = record.get("kubectl")
-    if isinstance(kubectl, str) and kubectl:
-        lines.append(f'export PATH={shlex.quote(str(Path(kubectl).parent))}:"$PATH"')
-    return lines
+    programs = Path(str(record["kubectl"])).parent
+    return [
+        f"export KUBECONFIG={shlex.quote(str(work / 'kubeconfig'))}",
+        f'export PATH={shlex.quote(str(programs))}:"$PATH"',
+    ]
 
 
 def status_command(work: Path, more: list[str]) -> list[str]:
     """The command line of `turb-kub status` for this cluster."""
-    command = [str(Path(sys.executable).parent / "turb-kub"), "status", "--kubeconfig", str(work / "kubeconfig")]
+    command = [str(ROOT / ".venv/bin/turb-kub"), "status", "--kubeconfig", str(work / "kubeconfig")]
     config = work / "scheduler/config.yaml"
     if config.is_file():
         command += ["--config", str(config)]

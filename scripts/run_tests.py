@@ -24,6 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
 
+#: The closing lines of the last run, for .ci/run.
+REPORT = ROOT / ".cache/test-report.txt"
+
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
 PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit"],
@@ -152,19 +155,20 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
         # The terminal has told the part too; what we owe it is the time to clean up.
         stop(process)
         raise
-    copier.join(timeout=5)
-    summary = summaries[-1] if summaries else ""
     if not outcome:
         outcome = "passed" if code == 0 else "no tests" if code == 5 and part != "molecule" else f"failed ({code})"
-    if strays := left_behind(env[MARK]):
+    strays = left_behind(env[MARK])
+    end(strays, env[MARK])
+    copier.join(timeout=5)
+    if strays:
         print(
             f"{part} left processes running:",
             *(f"  {pid} {line}" for pid, line in strays.items()),
             sep="\n",
             flush=True,
         )
-        end(strays, env[MARK])
         outcome = "left processes" if outcome == "passed" else f"{outcome}, left processes"
+    summary = summaries[-1] if summaries else ""
     return Result(part, outcome, time.monotonic() - started, summary)
 
 
@@ -211,7 +215,10 @@ def main(arguments: list[str]) -> int:
         interrupted = True
         end(left_behind(env[MARK]), env[MARK])
     if results:
-        print(report(results), flush=True)
+        text = report(results)
+        print(text, flush=True)
+        REPORT.parent.mkdir(exist_ok=True)
+        REPORT.write_text(text + "\n")
     if interrupted:
         shutil.rmtree(temporary, ignore_errors=True)
         print("turb-kub: interrupted", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""scripts/run_tests.py: parts fail, hang and leave processes, and the report says so."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts import run_tests
+
+
+@pytest.fixture
+def parts(monkeypatch, tmp_path, capfd):
+    """Replaces the parts by Python code; returns exit code and output of a run of them all."""
+    monkeypatch.setattr(run_tests, "REPORT", tmp_path / "cache/report.txt")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run(**code: str) -> tuple[int, str]:
+        monkeypatch.setattr(run_tests, "PARTS", {part: [sys.executable, "-c", text] for part, text in code.items()})
+        result = run_tests.main(list(code))
+        return result, capfd.readouterr().out
+
+    return run
+
+
+def result_of(output: str, part: str) -> str:
+    """The words at the part's line of the table."""
+    table = output[output.rindex("part ") :].splitlines()
+    return next(line.split(" s  ", 1)[1] for line in table if line.startswith(f"{part} "))
+
+
+def summary(text: str) -> str:
+    return f"print('\\x1b[32m======== {text} in 1.25s ========\\x1b[0m')"
+
+
+def test_all_pass(parts, tmp_path):
+    code, output = parts(unit=summary("12 passed"), molecule="print('fine')")
+    assert code == 0
+    assert (result_of(output, "unit"), result_of(output, "molecule")) == ("passed", "passed")
+    assert output.endswith("\n======== 12 passed in 1.25s ========\ntests: 12 passed, 0 failed, 0 skipped\n")
+    assert (tmp_path / "cache/report.txt").read_text() in output
+    assert not list(tmp_path.glob("turb-kub-tests-*"))
+
+
+def test_a_failing_part_does_not_keep_the_next_from_running(parts):
+    code, output = parts(
+        unit=summary("3 failed, 1 passed, 2 errors, 4 xfailed") + "; exit(1)", api=summary("5 passed, 1 skipped")
+    )
+    assert code == 1
+    assert (result_of(output, "unit"), result_of(output, "api")) == ("failed (1)", "passed")
+    assert output.endswith("\ntests: 6 passed, 5 failed, 5 skipped\n")
+
+
+def test_no_tests_is_a_failure(parts):
+    code, output = parts(unit=summary("no tests ran") + "; exit(5)")
+    assert code == 1
+    assert result_of(output, "unit") == "no tests"
+
+
+def test_a_part_that_hangs_is_told_to_end(parts, monkeypatch):
+    monkeypatch.setattr(run_tests, "LIMIT", 1)
+    started = time.monotonic()
+    code, output = parts(api="import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('cleaned up')")
+    assert time.monotonic() - started < 20
+    assert code == 1
+    assert "cleaned up" in output
+    assert result_of(output, "api").startswith("ended after")
+
+
+def test_a_process_left_behind_fails_the_part_and_is_ended(parts, tmp_path):
+    leave = "import subprocess; print('pid', subprocess.Popen(['sleep', '61'], start_new_session=True).pid)"
+    code, output = parts(ansible=leave)
+    assert code == 1
+    assert result_of(output, "ansible") == "left processes"
+    assert "sleep 61" in output
+    pid = int(output.split("pid ")[1].split()[0])
+    command_line = Path(f"/proc/{pid}/cmdline")
+    assert not command_line.exists() or not command_line.read_bytes()  # the latter until its parent has noticed
+
+
+def test_files_of_a_failed_run_are_kept_and_named(parts):
+    code, output = parts(unit="import os; open(os.environ['TMPDIR'] + '/trace', 'w'); exit(1)")
+    assert code == 1
+    assert Path(output.split("files are in ")[1].split("\n")[0], "trace").exists()
+
+
+def test_the_users_cluster_is_out_of_sight(tmp_path):
+    names = "KUBECONFIG K8S_AUTH_CONTEXT TURB_KUB_WORK_DIR NODE_MEM_LIMIT_MB CLUSTER_NAME ANSIBLE_CONFIG MAKEFLAGS"
+    users = dict.fromkeys([*names.split(), "PYTEST_ADDOPTS", "MOLECULE_GLOB"], "the user's")
+    env = run_tests.environment({**users, "TURB_KUB_CACHE_DIR": "/cache", "HOME": "/home/me", "PATH": "/bin"}, tmp_path)
+    assert "the user's" not in env.values()
+    assert env["KUBECONFIG"] == os.devnull
+    assert env["TURB_KUB_CACHE_DIR"] == "/cache"
+    assert env["PATH"] == f"{run_tests.BIN}:/bin"
+    assert env["TMPDIR"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["--", "-k", "x"]])
+def test_a_wrong_call_is_refused(arguments, capsys):
+    assert run_tests.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: ")

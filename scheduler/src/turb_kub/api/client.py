@@ -12,6 +12,7 @@ from turb_kub.objects.wire import Decoder, Status
 
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 15.0
+USER_AGENT = "turb-kub"
 JSON = "application/json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
@@ -23,15 +24,13 @@ Observer = Callable[[str, str, int], None]
 class Client:
     """One HTTP session. Close it, or use it as an asynchronous context manager."""
 
-    def __init__(
-        self, credentials: Credentials, *, user_agent: str = "turb-kub", observer: Observer | None = None
-    ) -> None:
+    def __init__(self, credentials: Credentials, *, observer: Observer | None = None) -> None:
         self._credentials = credentials
         self._observer = observer or (lambda verb, resource, status: None)
         connector = aiohttp.TCPConnector(ssl=credentials.ssl_context or True, limit=0, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"User-Agent": user_agent, "Accept": JSON},
+            headers={"User-Agent": USER_AGENT, "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
             auto_decompress=True,
         )

@@ -44,9 +44,11 @@ class Credentials:
         configuration: Any = Configuration()
         try:
             if self._kubeconfig is None:
-                load_incluster_config(configuration)
+                load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             else:
-                await load_kube_config(self._kubeconfig, self._context, configuration, persist_config=False)
+                await load_kube_config(  # type: ignore[no-untyped-call]
+                    self._kubeconfig, self._context, configuration, persist_config=False
+                )
         except (ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
             raise CredentialsError(_explain(self._kubeconfig, self._context, error)) from error
         self._configuration = configuration
@@ -79,14 +81,19 @@ async def load_credentials(kubeconfig: str | None, context: str | None) -> Crede
     Raises:
         CredentialsError: with one sentence that says what to do.
     """
-    path = kubeconfig or os.environ.get("KUBECONFIG") or None
-    if path is None and _IN_CLUSTER not in os.environ:
-        raise CredentialsError("not running in a cluster: name a kubeconfig file with --kubeconfig or KUBECONFIG")
-    if path is not None and not os.path.isfile(path):
-        raise CredentialsError(f"kubeconfig {path} does not exist: name another with --kubeconfig")
+    path = _kubeconfig_path(kubeconfig)
     credentials = Credentials(path, context)
     await credentials.read()
     return credentials
+
+
+def _kubeconfig_path(kubeconfig: str | None) -> str | None:
+    path = kubeconfig or os.environ.get("KUBECONFIG") or None
+    if path is None and _IN_CLUSTER not in os.environ:
+        raise CredentialsError("not running in a cluster: name a kubeconfig file with --kubeconfig or KUBECONFIG")
+    if path is not None and not Path(path).is_file():
+        raise CredentialsError(f"kubeconfig {path} does not exist: name another with --kubeconfig")
+    return path
 
 
 def _ssl_context(configuration: Any) -> ssl.SSLContext | None:

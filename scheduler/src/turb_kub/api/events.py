@@ -30,10 +30,12 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 def scheduled(pod: Pod, node_name: str, decision: str) -> PodEvent:
+    """A pod has found its node."""
     return PodEvent(pod, "Normal", "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node_name}", decision)
 
 
 def failed(pod: Pod, note: str, decision: str = "") -> PodEvent:
+    """A pod has found none, or could not be bound."""
     return PodEvent(pod, "Warning", "FailedScheduling", "Scheduling", note, decision)
 
 

@@ -22,6 +22,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logs(level: str, form: str) -> None:
+    """Send the logs of this process to standard error. `form` is text or json."""
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
         handler.setFormatter(JsonFormatter())

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvloop
 
@@ -48,7 +49,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
                 await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"))
                 limit = settings.node_mem_limit_mb
                 log.info(
-                    "turb-kub %s schedules pods of schedulerName %s on %s; memory ceiling of a node: %s; health on %s:%d",
+                    "turb-kub %s places pods of schedulerName %s on %s; memory ceiling of a node: %s; health on %s:%d",
                     __version__,
                     settings.scheduler_name,
                     client.server,
@@ -78,7 +79,4 @@ def _pid_file(path: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
+        Path(path).unlink(missing_ok=True)

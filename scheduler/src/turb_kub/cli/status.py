@@ -26,7 +26,7 @@ BAR = 24
 
 
 class NodeStatus(msgspec.Struct):
-    """Memory in bytes. `requested` is what counts under the ceiling; `limited` tells whether a limit set the ceiling."""
+    """Memory in bytes. `requested` is what counts under the ceiling; `limited`: a limit set it."""
 
     name: str
     state: str

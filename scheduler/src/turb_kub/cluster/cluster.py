@@ -193,7 +193,7 @@ class Cluster:
     # Sums
 
     def taken(self, pod: Pod) -> tuple[list[int], list[int]]:
-        """Return the columns and the amounts that a placed pod takes of its node, its slot in the pod count included."""
+        """Return the columns and amounts that a placed pod takes of its node, its slot in the pod count included."""
         columns, amounts = [PODS], [1]
         for name, amount in pod.requests:
             columns.append(self._column(name))

@@ -33,6 +33,7 @@ class Report(msgspec.Struct):
 
 
 def report_of(decision: Decision) -> Report:
+    """Return a decision as people read it."""
     return Report(
         policy=decision.policy,
         node=decision.node,
@@ -48,6 +49,7 @@ def report_of(decision: Decision) -> Report:
 
 
 def encode_report(decision: Decision) -> str:
+    """Return the annotation's text."""
     return msgspec.json.encode(report_of(decision)).decode()
 
 

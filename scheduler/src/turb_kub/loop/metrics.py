@@ -54,7 +54,7 @@ class Metrics:
 
     def watch(self, state: "State") -> None:
         """Have the state read whenever metrics are collected."""
-        self.registry.register(_StateCollector(state))  # type: ignore[arg-type]
+        self.registry.register(_StateCollector(state))
 
 
 class State(Protocol):

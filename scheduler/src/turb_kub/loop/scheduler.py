@@ -5,6 +5,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from turb_kub.api.client import Client
 from turb_kub.api.reflector import Reflector
@@ -29,6 +30,7 @@ DECISIONS_A_TURN = 8
 
 
 def accounting_of(settings: Settings) -> Accounting:
+    """Return the part of the settings that says what a pod counts."""
     return Accounting(
         scheduler_name=settings.scheduler_name,
         node_memory_limit=settings.node_mem_limit_mb,
@@ -167,10 +169,8 @@ class Scheduler:
         return False
 
     async def _wait_for_work(self, due: float | None) -> None:
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._work.wait(), due)
-        except TimeoutError:
-            pass
 
     async def _unless_stopping(self, awaitable: Awaitable[object]) -> None:
         waiting = asyncio.ensure_future(awaitable)

@@ -16,7 +16,7 @@ _nodes = Decoder(WireNode)
 
 
 class Node(msgspec.Struct, gc=False):
-    """One node. `ready` is the Ready condition's status: "True", "False", "Unknown", or "" where nobody reported yet."""
+    """One node. `ready` is the status of its Ready condition: "True", "False", "Unknown", or "" where it has none."""
 
     name: str
     uid: str

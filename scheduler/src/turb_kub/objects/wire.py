@@ -39,7 +39,7 @@ class Container(Wire):
     restartPolicy: str | None = None
 
 
-class Toleration(Wire, frozen=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -117,7 +117,7 @@ class WirePod(Wire):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class Taint(Wire, frozen=True):
+class Taint(msgspec.Struct, frozen=True, gc=False):
     key: str
     effect: str
     value: str = ""

@@ -58,6 +58,7 @@ class Need(msgspec.Struct):
 
 
 def need_of(cluster: Cluster, pod: Pod) -> Need:
+    """Return what a pod asks of any node of this cluster."""
     need = Need(columns=[(PODS, 1)], unknown=[], budget=cluster.accounting.budget(pod))
     for name, amount in pod.requests:
         column = cluster.columns.get(name)

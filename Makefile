@@ -21,6 +21,8 @@ export PYTHONPYCACHEPREFIX := $(TURB_KUB_CACHE_DIR)/pycache
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport ANSIBLE_INVENTORY ANSIBLE_ROLES_PATH ANSIBLE_LIBRARY ANSIBLE_COLLECTIONS_PATH
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# Compiled files go into the cache, so that not writing any would only make each start of Ansible take seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # Ansible refuses to start in a locale that is not UTF-8 or not installed: what a bare machine has.
 ifneq ($(shell locale charmap 2>/dev/null),UTF-8)
 export LC_ALL := C.UTF-8
@@ -55,31 +57,31 @@ redeploy: venv-ansible ## bring a changed scheduler into the running cluster
 
 .PHONY: status
 status: venv-ansible ## show the nodes' requested memory, and each pod with the reason for its node
-	@.venv/bin/python -B scripts/cluster.py status $(ARGS)
+	@.venv/bin/python scripts/cluster.py status $(ARGS)
 
 .PHONY: env
 env: venv-ansible ## print shell lines for kubectl: eval "$$(make env)"
-	@.venv/bin/python -B scripts/cluster.py env
+	@.venv/bin/python scripts/cluster.py env
 
 .PHONY: test
 test: venv-dev ## run all tests: unit, api, ansible, molecule
-	@.venv/bin/python -B scripts/run_tests.py unit api ansible molecule
+	@.venv/bin/python scripts/run_tests.py unit api ansible molecule
 
 .PHONY: test-unit
 test-unit: venv-dev ## run the tests without a cluster
-	@.venv/bin/python -B scripts/run_tests.py unit -- $(ARGS)
+	@.venv/bin/python scripts/run_tests.py unit -- $(ARGS)
 
 .PHONY: test-api
 test-api: venv-dev ## run the scheduler against a real API server
-	@.venv/bin/python -B scripts/run_tests.py api -- $(ARGS)
+	@.venv/bin/python scripts/run_tests.py api -- $(ARGS)
 
 .PHONY: test-ansible
 test-ansible: venv-dev ## run the tests of roles and playbooks
-	@.venv/bin/python -B scripts/run_tests.py ansible -- $(ARGS)
+	@.venv/bin/python scripts/run_tests.py ansible -- $(ARGS)
 
 .PHONY: molecule
 molecule: venv-dev ## run the molecule scenario: up, up again, verify, down
-	@.venv/bin/python -B scripts/run_tests.py molecule -- $(ARGS)
+	@.venv/bin/python scripts/run_tests.py molecule -- $(ARGS)
 
 .PHONY: lint
 lint: venv-dev ## run all linters and type checks

@@ -111,7 +111,9 @@ components:
 """
 
 import base64
+import contextlib
 import errno
+import fcntl
 import http.client
 import os
 import random
@@ -145,10 +147,17 @@ PORTS = range(12000, 30000)
 ADVERTISED = "192.0.2.1"
 LOG_LINES = 12
 POLL = 0.1
+#: How often components that ended are started again. The controller manager gives up when the API server takes longer
+#: than ten seconds, which it does on a busy machine.
+STARTS = 3
 
 
 class ClusterError(Exception):
     """Something that the user has to know; the text says what to do."""
+
+
+class ComponentEnded(ClusterError):
+    """A component ended on its own while the cluster started."""
 
 
 class Component(t.NamedTuple):
@@ -192,15 +201,16 @@ def processes(cluster: Path, options: Path) -> dict[int, str]:
     return found
 
 
-def end_processes(cluster: Path, options: Path, seconds: float = 20) -> bool:
-    """Kill what runs from the cluster's folder and wait until it is gone. Return whether there was anything.
+def end_processes(cluster: Path, options: Path, only: str = "", seconds: float = 20) -> None:
+    """Kill what runs from the cluster's folder, or only one program, and wait until it is gone.
 
     Killed rather than asked to end: their data is removed next, and a kube-apiserver that drains takes its time.
     """
-    ended = False
     deadline = time.monotonic() + seconds
-    while running := processes(cluster, options):
-        ended = True
+    while True:
+        running = {pid: name for pid, name in processes(cluster, options).items() if name == only or not only}
+        if not running:
+            return
         # kwokctl first, or it starts the next component meanwhile.
         for pid in sorted(running, key=lambda pid: running[pid] != "kwokctl"):
             try:
@@ -215,7 +225,28 @@ def end_processes(cluster: Path, options: Path, seconds: float = 20) -> bool:
             names = ", ".join(f"{name} (pid {pid})" for pid, name in running.items())
             raise ClusterError(f"These processes of the cluster do not end: {names}.")
         time.sleep(POLL)
-    return ended
+
+
+@contextlib.contextmanager
+def locked(work_dir: Path, timeout: float) -> t.Iterator[None]:
+    """Hold the cluster's lock, so that two runs do not repair it at the same time.
+
+    The kernel lets go of it when the holder dies.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout
+    with (work_dir / "lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"Another run has been working on the cluster in {work_dir} for {timeout:.0f} s: wait for it, or end it."
+                    ) from None
+                time.sleep(POLL)
+        yield
 
 
 # -- ports ----------------------------------------------------------------------------------------------------------
@@ -435,7 +466,7 @@ class Cluster:
 
     # what is done
 
-    def create(self, api_port: int, timeout: float) -> None:
+    def create(self, api_port: int, deadline: float) -> None:
         """Create and start the cluster, after removing what an earlier attempt left."""
         end_processes(self.folder, self.options)
         if self.folder.exists():
@@ -451,9 +482,9 @@ class Cluster:
         document = options_document(self.programs, ports, self.work_dir / "cache")
         self.options.write_text(yaml_dump(document, sort_keys=False))
         # No kubeconfig for kwokctl to write to: it would change the user's own.
-        self.kwokctl(["create", "cluster", "--kubeconfig="], timeout)
+        self.kwokctl(["create", "cluster", "--kubeconfig="], deadline)
 
-    def start(self, timeout: float) -> None:
+    def start(self, deadline: float) -> None:
         """Start the components that do not run."""
         dead = self.dead()
         for component in dead:
@@ -479,15 +510,14 @@ class Cluster:
                 file.write_text(str(running[component.name]))
             else:
                 file.unlink(missing_ok=True)
-        self.kwokctl(["start", "cluster"], timeout)
+        self.kwokctl(["start", "cluster"], deadline)
 
-    def kwokctl(self, arguments: list[str], timeout: float) -> None:
+    def kwokctl(self, arguments: list[str], deadline: float) -> None:
         """Run kwokctl and wait until the cluster serves.
 
         kwokctl waits for two minutes when a component ends at once, and then reports success; so the components are
         watched meanwhile.
         """
-        deadline = time.monotonic() + timeout
         output = self.work_dir / "kwokctl.log"
         command = [self.programs["kwokctl"], *arguments, f"--name={self.name}", f"--config={self.options}"]
         # A bare environment: the components inherit it, kwokctl lets KWOK_* win over the file, etcd reads ETCD_*, and
@@ -505,43 +535,47 @@ class Cluster:
             )
         seen: set[str] = set()
         try:
-            while process.poll() is None or not self.served():
-                if process.poll() not in (None, 0):
-                    lines = output.read_text(errors="replace").splitlines()[-LOG_LINES:]
-                    raise ClusterError("kwokctl failed. Its last lines:\n" + "\n".join(lines))
+            while (code := process.poll()) is None:
                 if not self.components:
                     self.components = read_components(self.folder / "kwok.yaml")
                 running = set(self.running())
-                for component in self.components:
-                    ended = component.name in seen and component.name not in running
-                    if ended or (process.poll() == 0 and component.name not in running):
-                        raise ClusterError(
-                            f"{component.name} ended while the cluster started. {self.log(component.name)}"
-                        )
+                self.check_none_ended(seen - running)
                 seen |= running
-                if time.monotonic() > deadline:
-                    raise ClusterError(self.late(timeout))
+                self.check_time(deadline)
                 time.sleep(POLL)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        if code != 0:
+            lines = output.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            raise ClusterError(f"kwokctl failed. The last lines of {output}:\n" + "\n".join(lines))
+        self.components = read_components(self.folder / "kwok.yaml")
+        self.wait(deadline)
 
-    def late(self, timeout: float) -> str:
-        """Return the message for a cluster that runs but does not answer."""
-        if not self.answers():
-            return f"The API server is not ready after {timeout:.0f} s. {self.log('kube-apiserver')}"
-        return f"The controller manager is not ready after {timeout:.0f} s. {self.log('kube-controller-manager')}"
-
-    def wait(self, timeout: float) -> None:
-        """Wait until a cluster serves whose components all run already."""
-        deadline = time.monotonic() + timeout
+    def wait(self, deadline: float) -> None:
+        """Wait until a cluster serves whose components all run."""
         while not self.served():
-            for component in self.dead():
-                raise ClusterError(f"{component.name} ended. {self.log(component.name)}")
-            if time.monotonic() > deadline:
-                raise ClusterError(self.late(timeout))
+            self.check_none_ended({component.name for component in self.dead()})
+            self.check_time(deadline)
             time.sleep(POLL)
+        self.check_none_ended({component.name for component in self.dead()})
+
+    def check_none_ended(self, names: set[str]) -> None:
+        """Raise ComponentEnded for a component among the names."""
+        for component in self.components:
+            if component.name in names:
+                raise ComponentEnded(f"{component.name} ended while the cluster started. {self.log(component.name)}")
+
+    def check_time(self, deadline: float) -> None:
+        """Raise ClusterError when the time is over."""
+        if time.monotonic() < deadline:
+            return
+        component = "kube-controller-manager" if self.answers() else "kube-apiserver"
+        raise ClusterError(
+            f"{component} is not ready in time (cluster_start_timeout). If it stays so, tear the cluster down and set it"
+            f" up again. {self.log(component)}"
+        )
 
 
 def write_private(path: Path, text: str) -> None:
@@ -568,6 +602,9 @@ ACTIONS = {"absent": "created", "incomplete": "created", "stopped": "started", "
 
 def present(cluster: Cluster, api_port: int, kubeconfig: Path, timeout: float, check_mode: bool) -> dict[str, t.Any]:
     """Make sure that the cluster runs; return the module's result."""
+    if not check_mode:
+        # The kwokctl of a run that was killed goes on working; who holds the lock now has not started one yet.
+        end_processes(cluster.folder, cluster.options, only="kwokctl")
     found = cluster.found()
     action = ACTIONS.get(found, "none")
     if action != "created" and api_port and api_port != cluster.port():
@@ -576,12 +613,21 @@ def present(cluster: Cluster, api_port: int, kubeconfig: Path, timeout: float, c
             f" {cluster.port()} or 0, or tear the cluster down and set it up again."
         )
     if not check_mode:
-        if action == "created":
-            cluster.create(api_port, timeout)
-        elif action == "started":
-            cluster.start(timeout)
-        else:
-            cluster.wait(timeout)
+        deadline = time.monotonic() + timeout
+        step = {
+            "created": lambda: cluster.create(api_port, deadline),
+            "started": lambda: cluster.start(deadline),
+            "none": lambda: cluster.wait(deadline),
+        }[action]
+        for starts_left in range(STARTS, -1, -1):
+            try:
+                step()
+                break
+            except ComponentEnded:
+                if not starts_left:
+                    raise
+                action = "started" if action == "none" else action
+                step = lambda: cluster.start(deadline)  # noqa: E731
     changed = action != "none"
     if cluster.complete():
         text = cluster.kubeconfig()
@@ -628,12 +674,16 @@ def main() -> None:
     if params["state"] == "present" and missing and not module.check_mode:
         module.fail_json(msg=f"No path given for {', '.join(missing)}.")
     cluster = Cluster(params["name"], Path(os.path.realpath(params["work_dir"])), params["programs"])
+    # Without a folder there is nothing that two runs could both work on, and a dry run must not make one.
+    lock = params["state"] == "present" or cluster.work_dir.exists()
+    holding = locked(cluster.work_dir, params["timeout"]) if lock and not module.check_mode else contextlib.nullcontext()
     try:
-        if params["state"] == "absent":
-            result = absent(cluster, module.check_mode)
-        else:
-            kubeconfig = Path(params["kubeconfig"])
-            result = present(cluster, params["api_port"], kubeconfig, params["timeout"], module.check_mode)
+        with holding:
+            if params["state"] == "absent":
+                result = absent(cluster, module.check_mode)
+            else:
+                kubeconfig = Path(params["kubeconfig"])
+                result = present(cluster, params["api_port"], kubeconfig, params["timeout"], module.check_mode)
     except ClusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(

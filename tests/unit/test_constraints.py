@@ -1,10 +1,10 @@
 """Selectors, node affinity and tolerations: one fact a line, as the Kubernetes documentation states them."""
 
 import pytest
-from tests.unit.objects import pod
-
 from turb_kub.objects.constraints import NO_CONSTRAINTS, Expression, Term
 from turb_kub.objects.wire import Taint
+
+from tests.unit.objects import pod
 
 LABELS = {"zone": "a", "disk": "ssd", "cores": "8", "name": "8x"}
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.objects import cluster_of, node, pod
-
 from turb_kub.decision.decide import decide, without_numbers
 from turb_kub.decision.policy import LeastRequestedMemory, Policy, PolicyError, load_policy
+
+from tests.unit.objects import cluster_of, node, pod
 
 MI = 2**20
 POLICY = LeastRequestedMemory()
@@ -293,7 +293,10 @@ def test_a_placement_reports_the_best_nodes_first_and_no_more_than_five():
             "nodes are available: node(s) were unschedulable, Insufficient cpu.",
         ),
         ("no nodes available to schedule pods", "no nodes available to schedule pods"),
-        ("0/1 nodes are available: 1 Insufficient example.com/a100.", "nodes are available: Insufficient example.com/a100."),
+        (
+            "0/1 nodes are available: 1 Insufficient example.com/a100.",
+            "nodes are available: Insufficient example.com/a100.",
+        ),
     ],
 )
 def test_a_verdict_is_the_message_without_its_counts(text, verdict):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from turb_kub.objects.quantity import (
     MAX_AMOUNT,
     QuantityError,

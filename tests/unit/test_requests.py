@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.objects import pod, wire_pod
-
 from turb_kub.objects.pod import decode_pod
 from turb_kub.objects.quantity import QuantityError
+
+from tests.unit.objects import pod, wire_pod
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "requests.json").read_text())
 MI = 2**20

@@ -69,7 +69,7 @@ class Credentials:
         """Return the headers that authenticate a request, from a token not older than a minute."""
         if self._token_in_file and time.monotonic() - self._read_at > REREAD_AFTER:
             await self.refresh()
-        token = self._configuration.get_api_key_with_prefix("BearerToken")
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
         return {"Authorization": token} if token else {}
 
 

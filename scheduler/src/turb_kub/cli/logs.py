@@ -30,4 +30,6 @@ def set_up_logs(level: str, form: str) -> None:
         formatter = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%Y-%m-%dT%H:%M:%SZ")
         formatter.converter = time.gmtime
         handler.setFormatter(formatter)
+    # The client library narrates how it reads a kubeconfig, user names among it.
+    logging.getLogger("kubernetes").setLevel(logging.WARNING)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 it did not work out; 2 bad input. The last two come with o
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # a bug: the trace is for its report, not for the terminal
+        logging.getLogger(__name__).debug("unexpected", exc_info=True)
+        print(
+            f"turb-kub: unexpected {type(error).__name__}: {error}; this is a bug, please report it with the trace that "
+            f"--log-level debug shows",
+            file=sys.stderr,
+        )
+        return 1
     except BrokenPipeError:
         # The reader of our output (`head`, a pager) has gone, which is its right.
         sys.stderr.close()

@@ -1,0 +1,271 @@
+"""A stand-in for the API server that misbehaves on request.
+
+It keeps nodes, pods and events with one resourceVersion counter, lists and watches them, binds with the preconditions
+and the answers that a real kube-apiserver 1.36 gives, and lets a test put faults in its way. What real servers do is
+tested against a real one (tests/api/test_real_server.py); this is for what a real one does only on bad days.
+"""
+
+import asyncio
+import json
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+Object = dict[str, Any]
+Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+KINDS = ("nodes", "pods")
+
+
+def status(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message or reason}
+    return web.json_response(body, status=code, headers=headers)
+
+
+def answers(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> Fault:
+    """A fault: this answer in the place of the true one."""
+
+    async def fault(_: web.Request) -> web.StreamResponse:
+        return status(code, reason, message, headers)
+
+    return fault
+
+
+def cuts_off() -> Fault:
+    """A fault: the connection is closed without an answer, and nothing is done."""
+
+    async def fault(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    return fault
+
+
+def says(body: bytes) -> Fault:
+    """A fault: 200 with this body."""
+
+    async def fault(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/json")
+
+    return fault
+
+
+class ApiDouble:
+    """The server. `url` once started; `requests` counts what was asked, by verb and resource."""
+
+    def __init__(self) -> None:
+        self.version = 100
+        self.objects: dict[str, dict[tuple[str, str], Object]] = {kind: {} for kind in KINDS}
+        self.history: dict[str, list[tuple[int, str, Object]]] = {kind: [] for kind in KINDS}
+        self.events: list[Object] = []
+        self.patches: list[Object] = []
+        self.requests: dict[tuple[str, str], int] = defaultdict(int)
+        self.tokens: set[str] | None = None
+        self.url = ""
+        self._faults: dict[tuple[str, str], deque[Fault]] = defaultdict(deque)
+        #: Older versions than this can't be watched from (they were compacted away).
+        self._oldest = 0
+        self._streams: dict[str, set[asyncio.Queue[bytes | None]]] = {kind: set() for kind in KINDS}
+        #: Bound to fail after it was carried out: the answer is lost.
+        self.lose_bind_answers = 0
+
+    # What a test does
+
+    def fault(self, verb: str, resource: str, *faults: Fault) -> None:
+        """Meet the next requests of this kind with these faults, one each."""
+        self._faults[verb, resource].extend(faults)
+
+    @property
+    def faults_left(self) -> int:
+        return sum(len(faults) for faults in self._faults.values())
+
+    def put(self, kind: str, item: Object) -> Object:
+        """Create or update an object and tell the watches."""
+        self.version += 1
+        key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        known = self.objects[kind].get(key)
+        same = known is not None and known["metadata"].get("uid") == item["metadata"].get("uid")
+        stored = json.loads(json.dumps(item))
+        stored["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[kind][key] = stored
+        self._tell(kind, "MODIFIED" if same else "ADDED", stored)
+        return stored
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        self.version += 1
+        gone = self.objects[kind].pop(("" if kind == "nodes" else namespace, name))
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self._tell(kind, "DELETED", gone)
+
+    def replace_unseen(self, kind: str, item: Object) -> None:
+        """Change the truth without telling any watch, as when events are lost."""
+        self.version += 1
+        key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        self.objects[kind][key] = item | {"metadata": item["metadata"] | {"resourceVersion": str(self.version)}}
+
+    def pod(self, name: str, namespace: str = "default") -> Object:
+        return self.objects["pods"][namespace, name]
+
+    def node_of(self, name: str) -> str | None:
+        found: str | None = self.pod(name)["spec"].get("nodeName")
+        return found
+
+    def say(self, kind: str, line: bytes) -> None:
+        """Send a raw line on every watch of a kind."""
+        for stream in self._streams[kind]:
+            stream.put_nowait(line)
+
+    def close_watches(self, kind: str) -> None:
+        self.say(kind, b"")
+
+    def compact(self) -> None:
+        """Forget the history: watches from versions before now answer 410."""
+        self._oldest = self.version
+
+    def watchers(self, kind: str) -> int:
+        return len(self._streams[kind])
+
+    # The server
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["ApiDouble"]:
+        application = web.Application(middlewares=[self._middleware])
+        for kind in KINDS:
+            application.router.add_get(f"/api/v1/{kind}", self._collection(kind))
+        pods = "/api/v1/namespaces/{namespace}/pods/{name}"
+        application.router.add_get(pods, self._get_pod)
+        application.router.add_post(f"{pods}/binding", self._bind)
+        application.router.add_patch(f"{pods}/status", self._patch_status)
+        application.router.add_post("/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            for kind in KINDS:
+                self.close_watches(kind)
+            await runner.cleanup()
+
+    @web.middleware
+    async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        verb, resource = request.method, _resource(request)
+        if request.query.get("watch"):
+            verb = "WATCH"
+        self.requests[verb, resource] += 1
+        if self.tokens is not None and request.headers.get("Authorization", "") not in self.tokens:
+            return status(401, "Unauthorized")
+        faults = self._faults[verb, resource]
+        if faults:
+            answer = await faults.popleft()(request)
+            if answer is not None:
+                return answer
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    def _collection(self, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if request.query.get("watch"):
+                return await self._watch(kind, request)
+            items = list(self.objects[kind].values())
+            limit = int(request.query.get("limit", "500"))
+            start = int(request.query.get("continue", "0"))
+            meta: Object = {"resourceVersion": str(self.version)}
+            if start + limit < len(items):
+                meta["continue"] = str(start + limit)
+            return web.json_response({"kind": "List", "metadata": meta, "items": items[start : start + limit]})
+
+        return handle
+
+    async def _watch(self, kind: str, request: web.Request) -> web.StreamResponse:
+        since = int(request.query["resourceVersion"])
+        if since < self._oldest:
+            return status(410, "Expired", "too old resource version")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        stream: asyncio.Queue[bytes | None] = asyncio.Queue()
+        for version, kind_of_event, item in self.history[kind]:
+            if version > since:
+                stream.put_nowait(_line(kind_of_event, item))
+        self._streams[kind].add(stream)
+        try:
+            while line := await stream.get():
+                await response.write(line)
+        finally:
+            self._streams[kind].discard(stream)
+        return response
+
+    def _tell(self, kind: str, kind_of_event: str, item: Object) -> None:
+        self.history[kind].append((self.version, kind_of_event, json.loads(json.dumps(item))))
+        self.say(kind, _line(kind_of_event, item))
+
+    async def _get_pod(self, request: web.Request) -> web.StreamResponse:
+        found = self.objects["pods"].get((request.match_info["namespace"], request.match_info["name"]))
+        return status(404, "NotFound") if found is None else web.json_response(found)
+
+    async def _bind(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        found = self.objects["pods"].get((request.match_info["namespace"], name))
+        if found is None:
+            return status(404, "NotFound")
+        binding = await request.json()
+        meta, asked = found["metadata"], binding["metadata"]
+        refusal = ""
+        if asked["uid"] != meta["uid"]:
+            refusal = f"Precondition failed: UID in precondition: {asked['uid']}, UID in object meta: {meta['uid']}"
+        elif asked["resourceVersion"] != meta["resourceVersion"]:
+            refusal = (
+                f"Precondition failed: ResourceVersion in precondition: {asked['resourceVersion']}, "
+                f"ResourceVersion in object meta: {meta['resourceVersion']}"
+            )
+        elif meta.get("deletionTimestamp"):
+            refusal = f"pod {name} is being deleted, cannot be assigned to a host"
+        elif found["spec"].get("nodeName"):
+            refusal = f'pod {name} is already assigned to node "{found["spec"]["nodeName"]}"'
+        elif found["spec"].get("schedulingGates"):
+            refusal = f"pod {name} has non-empty .spec.schedulingGates"
+        if refusal:
+            return status(409, "Conflict", f'Operation cannot be fulfilled on pods/binding "{name}": {refusal}')
+        bound = json.loads(json.dumps(found))
+        bound["spec"]["nodeName"] = binding["target"]["name"]
+        self.put("pods", bound)
+        if self.lose_bind_answers:
+            self.lose_bind_answers -= 1
+            return await cuts_off()(request) or web.Response()
+        return web.json_response({"kind": "Status", "status": "Success"}, status=201)
+
+    async def _patch_status(self, request: web.Request) -> web.StreamResponse:
+        found = self.objects["pods"].get((request.match_info["namespace"], request.match_info["name"]))
+        if found is None:
+            return status(404, "NotFound")
+        patch = json.loads(await request.read())
+        if patch["metadata"]["uid"] != found["metadata"]["uid"]:
+            return status(409, "Conflict")
+        self.patches.append(patch)
+        patched = json.loads(json.dumps(found))
+        others = [c for c in patched["status"].get("conditions", []) if c["type"] != "PodScheduled"]
+        patched["status"]["conditions"] = others + patch["status"]["conditions"]
+        return web.json_response(self.put("pods", patched))
+
+    async def _post_event(self, request: web.Request) -> web.StreamResponse:
+        event = await request.json()
+        self.events.append(event)
+        return web.json_response(event, status=201)
+
+
+def _line(kind_of_event: str, item: Object) -> bytes:
+    return json.dumps({"type": kind_of_event, "object": item}).encode() + b"\n"
+
+
+def _resource(request: web.Request) -> str:
+    parts = request.path.strip("/").split("/")
+    if "events" in parts:
+        return "events"
+    if "pods" in parts:
+        rest = parts[parts.index("pods") + 2 :]
+        return "/".join(["pods", *rest])
+    return parts[-1]

@@ -88,7 +88,7 @@ class ApiDouble:
         key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
         known = self.objects[kind].get(key)
         same = known is not None and known["metadata"].get("uid") == item["metadata"].get("uid")
-        stored = json.loads(json.dumps(item))
+        stored: Object = json.loads(json.dumps(item))
         stored["metadata"]["resourceVersion"] = str(self.version)
         self.objects[kind][key] = stored
         self._tell(kind, "MODIFIED" if same else "ADDED", stored)
@@ -244,7 +244,7 @@ class ApiDouble:
             return status(404, "NotFound")
         patch = json.loads(await request.read())
         if patch["metadata"]["uid"] != found["metadata"]["uid"]:
-            return status(409, "Conflict")
+            return status(422, "Invalid", "metadata.uid: field is immutable")
         self.patches.append(patch)
         patched = json.loads(json.dumps(found))
         others = [c for c in patched["status"].get("conditions", []) if c["type"] != "PodScheduled"]

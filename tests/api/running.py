@@ -1,6 +1,7 @@
 """Running the real loop inside a test, and waiting for what it does."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -48,10 +49,17 @@ async def running(credentials: Any, **settings: Any) -> AsyncIterator[Scheduler]
 
 
 async def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """Wait until the condition holds and return what it returned. Fails the test after `patience` seconds."""
+    """Wait until the condition (a function or coroutine function) holds; return what it returned.
+
+    Fails the test after `patience` seconds.
+    """
     deadline = time.monotonic() + patience
-    while not (found := condition()):
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
         if time.monotonic() > deadline:
             raise AssertionError(f"never came true: {condition}")
         await asyncio.sleep(0.005)
-    return found

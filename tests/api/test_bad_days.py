@@ -9,6 +9,7 @@ from tests.api.running import Token, running, until
 from tests.unit.objects import wire_node, wire_pod
 
 LIMIT = 2048 * 2**20
+ONLY_NODE_2 = {"nodeSelector": {"kubernetes.io/hostname": "node-2"}}
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ async def test_a_pod_that_changed_in_between_is_decided_again_at_once_and_withou
     async def meanwhile(_):
         double.put(
             "pods",
-            wire_pod("p", uid="uid-p", memory="1Gi", spec={"nodeSelector": {"kubernetes.io/hostname": "node-2"}}),
+            wire_pod("p", uid="uid-p", memory="1Gi", spec=ONLY_NODE_2),
         )
 
     double.fault("POST", "pods/binding", meanwhile)
@@ -275,7 +276,7 @@ async def test_a_pod_that_changed_in_between_is_decided_again_at_once_and_withou
 async def test_a_pod_made_anew_under_the_same_name_is_never_bound_by_the_old_decision(double):
     async def meanwhile(_):
         double.delete("pods", "p")
-        double.put("pods", wire_pod("p", uid="second", spec={"nodeSelector": {"kubernetes.io/hostname": "node-2"}}))
+        double.put("pods", wire_pod("p", uid="second", spec=ONLY_NODE_2))
 
     double.fault("POST", "pods/binding", meanwhile)
     double.put("pods", wire_pod("p", uid="first"))
@@ -304,7 +305,9 @@ async def test_a_pod_that_another_scheduler_bound_first_is_counted_where_it_is(d
     double.put("pods", wire_pod("p", uid="uid-p", memory="1Gi"))
     async with running(Token(double.url)) as scheduler:
         await placed_at_last(scheduler, double, "p")
-        assert scheduler.cluster.placed("uid-p").node_name == "node-2"
+        counted = scheduler.cluster.placed("uid-p")
+        assert counted is not None
+        assert counted.node_name == "node-2"
         await until(lambda: not len(scheduler.queue))
     assert reasons(double) == []
 

@@ -216,7 +216,8 @@ def test_each_node_is_refused_by_its_first_filter_and_reasons_are_sorted_as_text
         *(node(f"c{number}", cpu="1") for number in range(10)),
     )
     assert message(cluster, pod("p", cpu="2")) == (
-        "0/12 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 10 Insufficient cpu."
+        "0/12 nodes are available: "
+        "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 10 Insufficient cpu."
     )
 
 

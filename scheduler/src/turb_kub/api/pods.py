@@ -107,7 +107,7 @@ async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, n
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     if now is not None:
         condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    # The uid makes the API server refuse the patch for a pod that was made anew under the same name.
+    # The uid makes the API server refuse the patch (422) for a pod that was made anew under the same name.
     patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
     content = await client.request(
         "PATCH",

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # a bug: the trace is for its report, not for the terminal
         logging.getLogger(__name__).debug("unexpected", exc_info=True)
         print(
-            f"turb-kub: unexpected {type(error).__name__}: {error}; this is a bug, please report it with the trace that "
-            f"--log-level debug shows",
+            f"turb-kub: unexpected {type(error).__name__}: {error}; this is a bug, "
+            "please report it with the trace that --log-level debug shows",
             file=sys.stderr,
         )
         return 1

@@ -126,7 +126,7 @@ class Reporter:
             # Not written, or not surely: the next attempt at this pod writes it again.
             if pod.verdict is verdict:
                 pod.verdict = before if before.status else None
-            if not (isinstance(error, ApiError) and error.status in {404, 409}):
+            if not _pod_is_another(error):
                 self._complain(f"cannot write the condition of pod {pod.key}: {error}")
             return
         self._queue.seen_version(pod.uid, version)
@@ -152,3 +152,10 @@ class Reporter:
         if trouble != self._trouble:
             log.warning("%s", trouble)
             self._trouble = trouble
+
+
+def _pod_is_another(error: ApiError | Unreachable) -> bool:
+    """Whether a condition was refused because the pod is gone, or was made anew under its name."""
+    if not isinstance(error, ApiError):
+        return False
+    return error.status in {404, 409} or (error.status == 422 and "metadata.uid" in error.message)

@@ -40,7 +40,7 @@ def parse_mebibytes(text: str) -> int:
     return int(stripped) * MEBIBYTE
 
 
-def decode_node(data: bytes | msgspec.Raw) -> Node:
+def decode_node(data: bytes | str | msgspec.Raw) -> Node:
     """Decode a node.
 
     Raises:

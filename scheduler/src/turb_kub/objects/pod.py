@@ -68,7 +68,7 @@ class Pod(msgspec.Struct, gc=False):
         return 0
 
 
-def decode_pod(data: bytes | msgspec.Raw, *, keep_demands: bool = False) -> Pod:
+def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -> Pod:
     """Decode a pod.
 
     Args:

@@ -176,7 +176,7 @@ class Decoder(Generic[type_]):
     def __init__(self, struct: type[type_]) -> None:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(struct)
 
-    def decode(self, data: bytes | msgspec.Raw) -> type_:
+    def decode(self, data: bytes | str | msgspec.Raw) -> type_:
         """Raise `msgspec.MsgspecError` where the data is no JSON or not of the struct's shape."""
         decoded: type_ = self._decoder.decode(data)
         return decoded

@@ -1,5 +1,6 @@
 """The scheduler on a real API server, as its own ServiceAccount under the very ClusterRole that is deployed."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from turb_kub.api.events import event_body, failed, scheduled
 from turb_kub.api.pods import Answer, bind, read_pod, set_unscheduled
 from turb_kub.cli.connect import probe
 from turb_kub.cli.errors import CommandError
+from turb_kub.cli.main import main
 from turb_kub.decision import fields
 from turb_kub.objects.pod import decode_pod
 
@@ -56,7 +58,12 @@ async def test_the_three_pods_spread_and_each_placement_is_told(admin, identity)
     assert event["note"] == "Successfully assigned default/pod3 to node-1"
     assert event["reportingController"] == "turb-kub"
     decision = json.loads(event["metadata"]["annotations"]["turb-kub.io/decision"])
-    assert decision["nodes"][0] == {"name": "node-1", "requested": "768Mi", "ceiling": "2048Mi"}
+    assert decision["nodes"][0] == {
+        "name": "node-1",
+        "rank": 768 * 2**20,
+        "requested": "768Mi",
+        "ceiling": "2048Mi",
+    }
     scheduled_condition = next(c for c in pod3["status"]["conditions"] if c["type"] == "PodScheduled")
     assert scheduled_condition["status"] == "True"
 
@@ -126,6 +133,38 @@ async def test_an_identity_without_rights_is_told_which(admin, identity):
         await admin.call("POST", path.rpartition("/")[0], role)
     assert "this identity may not list nodes (403)" in told
     assert "grant it the ClusterRole turb-kub" in told
+
+
+async def test_status_shows_where_pods_went_and_why(admin, identity, control_plane, capsys):
+    async with running(await load_credentials(str(identity), None), node_mem_limit_mb=LIMIT):
+        await place(admin, "a", requests={"memory": "900Mi"})
+        await place(admin, "b", requests={"memory": "1Gi"})
+        waiting = await admin.create_pod("c", requests={"memory": "1200Mi"})
+        await admin.create_pod("d", requests={"memory": "1Mi"}, schedulingGates=[{"name": "example.com/wait"}])
+        for name in ("a", "b"):
+            pod = await admin.pod(name)
+            await admin.seen(lambda pod=pod: admin.events_of(pod))
+        await admin.seen(lambda: admin.events_of(waiting))
+    arguments = ["--kubeconfig", str(control_plane.work / "kubeconfig"), "--node-mem-limit-mb", "2048"]
+    assert await asyncio.to_thread(main, ["status", *arguments]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert shown[1].startswith("node-1 Ready █")
+    assert shown[1].endswith(" 44% 900Mi 2048Mi 16384Mi 1")
+    assert shown[2].endswith(" 50% 1024Mi 2048Mi 16384Mi 1")
+    rows = {line.split()[0]: line for line in shown if line.startswith(("default/", "node-"))}
+    assert "node-1 tied on least requested memory, first by name: node-1 0Mi, node-2 0Mi" in rows["default/a"]
+    assert "node-2 least requested memory: node-2 0Mi before node-1 900Mi" in rows["default/b"]
+    assert "0/2 nodes are available: 2 node(s) exceeded NODE_MEM_LIMIT_MB." in rows["default/c"]
+    assert "node-2: 1024Mi requested + 1200Mi asked > 2048Mi ceiling, short by 176Mi" in shown
+    assert "waits for its scheduling gates: example.com/wait" in rows["default/d"]
+
+    # Events are kept for an hour; without them the decision is made afresh, and said to be.
+    await admin.call("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
+    assert await asyncio.to_thread(main, ["status", "-o", "json", *arguments]) == 0
+    found = {pod["name"]: pod for pod in json.loads(capsys.readouterr().out)["pods"]}
+    assert {name: pod["as_of_now"] for name, pod in found.items()} == {"a": True, "b": True, "c": True, "d": True}
+    assert found["b"]["node"] == "node-2"
+    assert found["c"]["decision"]["message"].startswith("0/2 nodes are available")
 
 
 # What a real server answers to a binding

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 it did not work out; 2 bad input. The last two come with o
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,12 +17,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.command(options))
+        code = int(options.command(options))
+        sys.stdout.flush()
+        return code
     except CommandError as error:
         print(f"turb-kub: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader of our output (`head`, a pager) has gone, which is its right. What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:  # a bug: the trace is for its report, not for the terminal
         logging.getLogger(__name__).debug("unexpected", exc_info=True)
         print(
@@ -30,10 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    except BrokenPipeError:
-        # The reader of our output (`head`, a pager) has gone, which is its right.
-        sys.stderr.close()
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:

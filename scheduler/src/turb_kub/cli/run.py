@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvloop
+from prometheus_client import disable_created_metrics
 
 from turb_kub import __version__
 from turb_kub.cli.connect import BAD_INPUT, connect, probe, settings_of
@@ -29,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
     """Schedule until SIGTERM or SIGINT."""
     settings = settings_of(options)
     set_up_logs(settings.log_level, settings.log_format)
+    # Each counter would come with a gauge of the time it was made at, which nobody asks for.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     with _pid_file(options.pid_file):
         uvloop.run(_run(options, settings))
     return 0

@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
+import sys
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -15,14 +15,15 @@ from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, take_snapshot
 from turb_kub.cluster.cluster import MEMORY
 from turb_kub.decision.decide import decide
-from turb_kub.decision.policy import Policy, PolicyError, load_policy
-from turb_kub.decision.report import Report, report_of
+from turb_kub.decision.policy import LeastRequestedMemory, Policy, PolicyError, load_policy
+from turb_kub.decision.report import Report, ReportedNode, report_of
 from turb_kub.loop.scheduler import accounting_of
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.quantity import format_mebibytes
 from turb_kub.settings import Settings
 
 BAR = 24
+WIDTH_OF_A_LOG = 118
 
 
 class NodeStatus(msgspec.Struct):
@@ -140,45 +141,82 @@ def _why(pod: Pod, report: Report | None) -> str:
     if not pod.node_name:
         if report.node is not None:
             return f"about to go to {report.node}"
-        refused = "; ".join(f"{node.name}: {', '.join(node.refusals)}" for node in report.nodes if node.refusals)
-        return f"{report.message} {refused}".strip()
+        refused = [f"{node.name}: {'; '.join(node.refusals)}" for node in report.nodes if node.refusals]
+        return "\n".join([report.message, *refused])
     if report.node != pod.node_name:
         return f"bound to {pod.node_name}; {report.node or 'no node'} would be chosen"
-    loads = ", ".join(f"{node.name} {node.requested}" for node in report.nodes)
-    more = report.feasible - len(report.nodes)
-    return f"{report.policy}: {loads}" + (f" and {more} more" if more > 0 else "") + f"; asked {report.asked}"
+    return _why_there(report)
+
+
+def _why_there(report: Report) -> str:
+    """Say why a node was chosen, from the report of the decision: its first node is the chosen one."""
+    chosen, *others = report.nodes
+    share = "" if report.feasible == report.evaluated else f" ({report.feasible} of {report.evaluated} nodes feasible)"
+    if not others:
+        return f"the only feasible node of {report.evaluated}: {_ranked(report, chosen)}"
+    among = ", ".join(_ranked(report, node) for node in others)
+    if report.feasible > len(report.nodes):
+        among += f" and {report.feasible - len(report.nodes)} more"
+    if all(chosen.rank < node.rank for node in others):
+        return f"{_measure(report)}: {_ranked(report, chosen)} before {among}{share}"
+    return f"tied on {_measure(report)}, first by name: {_ranked(report, chosen)}, {among}{share}"
+
+
+def _measure(report: Report) -> str:
+    return "least requested memory" if report.policy == LeastRequestedMemory.name else f"policy {report.policy}"
+
+
+def _ranked(report: Report, node: ReportedNode) -> str:
+    if report.policy == LeastRequestedMemory.name:
+        return f"{node.name} {format_mebibytes(int(node.rank))}"
+    return f"{node.name} {node.rank:g}"
 
 
 def _print(current: ClusterStatus, settings: Settings) -> None:
-    console = Console(highlight=False, soft_wrap=False)
-    nodes = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("NODE", "STATE", "MEMORY REQUESTED", "", "OF CEILING", "PODS"):
-        nodes.add_column(heading, no_wrap=heading != "OF CEILING")
+    # Where nobody looks at a terminal (a pipe, Ansible), the width is one that reads well in a log.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_LOG)
+    nodes = _table("NODE", "STATE", "MEMORY", "REQUESTED", "CEILING", "ALLOCATABLE", "PODS")
     for node in current.nodes:
         share = node.requested / node.ceiling if node.ceiling else 1.0
-        source = f" ({format_mebibytes(node.allocatable)} allocatable)" if node.limited else ""
         nodes.add_row(
             escape(node.name),
             node.state,
-            _bar(share),
-            f"{format_mebibytes(node.requested)}",
-            f"{share:.0%} of {format_mebibytes(node.ceiling)}{source}",
+            f"{_bar(share)} {share:4.0%}",
+            format_mebibytes(node.requested),
+            format_mebibytes(node.ceiling),
+            format_mebibytes(node.allocatable),
             str(node.pods),
         )
-    console.print(nodes)
-    if not current.pods:
-        console.print(f"No pod has schedulerName {settings.scheduler_name}.")
-    else:
-        pods = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("POD", "PHASE", "NODE"):
-            pods.add_column(heading, no_wrap=True)
-        pods.add_column("WHY", overflow="fold")
+    _show(console, nodes)
+    if current.pods:
+        pods = _table("POD", "PHASE", "NODE", "WHY")
         for pod in current.pods:
             why = pod.why + (" (as of now)" if pod.as_of_now and pod.decision else "")
             pods.add_row(escape(f"{pod.namespace}/{pod.name}"), pod.phase, escape(pod.node or "-"), escape(why))
-        console.print(pods)
+        console.print()
+        _show(console, pods)
+    else:
+        console.print(f"\nNo pod has schedulerName {settings.scheduler_name}.")
     for name in current.set_aside:
         console.print(escape(f"Set aside, not understood: {name}"))
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading != "WHY", overflow="fold")
+    return table
+
+
+def _show(console: Console, table: Table) -> None:
+    """Print a table without the blanks that would fill each line up to its full width."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def _bar(share: float) -> str:

@@ -3,7 +3,7 @@
 One shape for both outcomes, read by `turb-kub status`:
 
     {"policy": "...", "node": "node-1" or null, "asked": "768Mi", "feasible": 2, "evaluated": 2, "message": "...",
-     "nodes": [{"name": "node-1", "requested": "0Mi", "ceiling": "2048Mi", "refusals": ["..."]}, ...]}
+     "nodes": [{"name": "node-1", "rank": 0, "requested": "0Mi", "ceiling": "2048Mi", "refusals": ["..."]}, ...]}
 """
 
 import msgspec
@@ -13,9 +13,13 @@ from turb_kub.objects.quantity import format_mebibytes
 
 
 class ReportedNode(msgspec.Struct, omit_defaults=True):
-    """Amounts as quantities. `requested` is what counted under the ceiling before this pod."""
+    """Amounts as quantities. `requested` is what counted under the ceiling before this pod.
+
+    `rank` is the policy's number for the node, the lower the better: of least-requested-memory the load in bytes.
+    """
 
     name: str
+    rank: float
     requested: str
     ceiling: str
     refusals: tuple[str, ...] = ()
@@ -41,7 +45,9 @@ def report_of(decision: Decision) -> Report:
         feasible=decision.feasible,
         evaluated=decision.evaluated,
         nodes=tuple(
-            ReportedNode(node.name, format_mebibytes(node.requested), format_mebibytes(node.ceiling), node.refusals)
+            ReportedNode(
+                node.name, node.rank, format_mebibytes(node.requested), format_mebibytes(node.ceiling), node.refusals
+            )
             for node in decision.nodes
         ),
         message=decision.message,

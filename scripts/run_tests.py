@@ -130,12 +130,13 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     process = subprocess.Popen(
         command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+    output = process.stdout
+    assert output is not None
     summaries: list[str] = []
 
     def copy() -> None:
         line = b""
-        assert process.stdout is not None
-        while chunk := os.read(process.stdout.fileno(), 65536):
+        while chunk := os.read(output.fileno(), 65536):
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
             *lines, line = (line + chunk).split(b"\n")
@@ -160,6 +161,8 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     strays = left_behind(env[MARK])
     end(strays, env[MARK])
     copier.join(timeout=5)
+    if not copier.is_alive():
+        output.close()
     if strays:
         print(
             f"{part} left processes running:",

@@ -78,8 +78,9 @@ def test_arguments_and_the_clusters_name_reach_the_playbook(make):
     assert command == "ansible-playbook -e cluster_name=second site.yml -e cluster_api_port=6443 --tags cluster,image"
 
 
-def test_what_tools_write_goes_into_the_cache(make, home):
+def test_what_tools_write_goes_into_the_cache(make, checkout, home):
     _, env = told(make("up"))
+    assert env["ANSIBLE_CONFIG"] == str(checkout / "ansible.cfg")
     cache = home / ".cache/turb-kub"
     assert env["TURB_KUB_CACHE_DIR"] == str(cache)
     for name in (

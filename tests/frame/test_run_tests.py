@@ -62,7 +62,7 @@ def test_a_part_that_hangs_is_told_to_end(parts, monkeypatch):
     monkeypatch.setattr(run_tests, "LIMIT", 1)
     started = time.monotonic()
     code, output = parts(api="import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('cleaned up')")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 6
     assert code == 1
     assert "cleaned up" in output
     assert result_of(output, "api").startswith("ended after")

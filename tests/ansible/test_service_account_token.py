@@ -83,7 +83,7 @@ def test_the_token_is_written_for_the_user_alone_and_never_shown(arguments: dict
 
 
 def test_check_mode_tells_and_does_nothing(arguments: dict[str, str], tmp_path: Path) -> None:
-    assert run_module("service_account_token", {**arguments, "_ansible_check_mode": True}, tmp_path)["changed"]  # type: ignore[dict-item]
+    assert run_module("service_account_token", {**arguments, "_ansible_check_mode": True}, tmp_path)["changed"]
     assert not (tmp_path / "token").exists()
     assert not (tmp_path / "calls").exists()
 

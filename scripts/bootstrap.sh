@@ -3,6 +3,8 @@
 #
 #     scripts/bootstrap.sh ansible|dev
 #
+# Exit code 3 means that there is no Python that will do.
+#
 # It is POSIX sh and not Python because the Python that it would need is what it looks for. All output goes to
 # standard error: `eval "$(make env)"` reads standard output.
 set -eu
@@ -94,4 +96,4 @@ else
     echo "turb-kub: Python 3.12 or newer is needed and none was found${too_old:+ ($too_old is older)}: install one," \
         "for example with 'pyenv install 3.13' or by installing uv, and run the same command again." >&2
 fi
-exit 1
+exit 3

@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -137,7 +138,11 @@ def run(command: list[str], *, root: Path, env: dict[str, str], what: str) -> No
         return
     lines = [line.strip() for line in done.stdout.splitlines()]
     lines = [line for line in lines if line and not line.startswith("hint:")]
-    reason = lines[-1] if lines else f"{shlex.join(command)} ended with exit code {done.returncode}"
+    # pip's last line only says what it could not find, not that it could not ask.
+    broken = re.search(r"after connection broken by '(.+)': /", done.stdout)
+    reason = (
+        broken[1] if broken else lines[-1] if lines else f"{shlex.join(command)} ended with exit code {done.returncode}"
+    )
     advice = (
         "" if "uv lock" in done.stdout else "; run the same command again once the network, or its proxy, is reachable"
     )

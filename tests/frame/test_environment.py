@@ -106,6 +106,10 @@ def test_the_lock_names_uv_and_the_hashes_of_its_files():
             "cause: no route to host; run the same command",
         ),
         ("error: The lockfile is old, run `uv lock`.\n", "error: The lockfile is old, run `uv lock`."),
+        (
+            "WARNING: after connection broken by 'SSLError(\"x\")': /simple/uv/\nERROR: nothing found\n",
+            'failed: SSLError("x");',
+        ),
         ("", "ended with exit code 3"),
     ],
 )

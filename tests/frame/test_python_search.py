@@ -80,7 +80,7 @@ def test_the_newest_name_on_path_that_will_do(bootstrap, fakes):
 @pytest.mark.parametrize("flaw", [TOO_OLD, NOT_RELEASED, NO_VENV])
 def test_plain_python3_is_refused_for_each_flaw(bootstrap, fakes, flaw):
     candidate(fakes / "python3", flaw)
-    assert bootstrap().returncode == 1
+    assert bootstrap().returncode == 3
 
 
 @pytest.mark.parametrize("folder", [".pyenv", "elsewhere", "told"])
@@ -118,7 +118,7 @@ mkdir -p "$2" && /bin/cp -R "{prepared.parents[1]}" "$2"
 def test_none_gives_one_sentence(bootstrap, fakes):
     candidate(fakes / "python3", TOO_OLD)
     done = bootstrap()
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("turb-kub: Python 3.12 or newer is needed and none was found")
     assert f"{fakes}/python3 is older" in done.stderr
@@ -129,7 +129,7 @@ def test_a_python_without_venv_names_the_package(bootstrap, fakes):
     candidate(fakes / "python3.12", NO_VENV)
     candidate(fakes / "python3", TOO_OLD)
     done = bootstrap()
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert f"{fakes}/python3.12" in done.stderr
     assert "apt-get install python3-venv" in done.stderr

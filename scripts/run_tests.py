@@ -60,24 +60,13 @@ class Result:
 
 def environment(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
     """The environment variables of the tests: without what belongs to the user's cluster or another project."""
-    hidden = (
-        "TURB_KUB_",
-        "NODE_MEM_LIMIT_MB",
-        "CLUSTER_NAME",
-        "KUBE",
-        "K8S_AUTH_",
-        "MOLECULE_",
-        "PYTEST_",
-        "MAKE",
-        "MFLAGS",
-    )
+    hidden = ("TURB_KUB_", "NODE_MEM_LIMIT_MB", "CLUSTER_NAME", "KUBE", "K8S_AUTH_", "MOLECULE_", "PYTEST_")
+    hidden += ("MAKE", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "COLUMNS")
     kept = {name: value for name, value in environ.items() if not name.startswith(hidden)}
     # Molecule and the tests write their own; the repository's file is found from the working folder.
     kept.pop("ANSIBLE_CONFIG", None)
     if cache := environ.get("TURB_KUB_CACHE_DIR"):
         kept["TURB_KUB_CACHE_DIR"] = cache
-    if sys.stdout.isatty():
-        kept |= {"PY_COLORS": "1", "ANSIBLE_FORCE_COLOR": "1"}
     return kept | {
         MARK: secrets.token_hex(8),
         "KUBECONFIG": os.devnull,  # a test that forgets to name its cluster finds none
@@ -127,8 +116,19 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
         flush=True,
     )
     started = time.monotonic()
+    # It writes into a pipe and so does not see whether ours is a terminal. pytest is told by a variable that nothing else
+    # knows: what the tests start must not come out coloured.
+    terminal = sys.stdout.isatty()
+    colours = (
+        {"PY_COLORS": str(int(terminal))} if part != "molecule" else {"FORCE_COLOR" if terminal else "NO_COLOR": "1"}
+    )
     process = subprocess.Popen(
-        command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=ROOT,
+        env={**env, **colours},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     output = process.stdout
     assert output is not None

@@ -87,7 +87,7 @@ def test_files_of_a_failed_run_are_kept_and_named(parts):
 
 def test_the_users_cluster_is_out_of_sight(tmp_path):
     names = "KUBECONFIG K8S_AUTH_CONTEXT TURB_KUB_WORK_DIR NODE_MEM_LIMIT_MB CLUSTER_NAME ANSIBLE_CONFIG MAKEFLAGS"
-    users = dict.fromkeys([*names.split(), "PYTEST_ADDOPTS", "MOLECULE_GLOB"], "the user's")
+    users = dict.fromkeys([*names.split(), "PYTEST_ADDOPTS", "MOLECULE_GLOB", "FORCE_COLOR"], "the user's")
     env = run_tests.environment({**users, "TURB_KUB_CACHE_DIR": "/cache", "HOME": "/home/me", "PATH": "/bin"}, tmp_path)
     assert "the user's" not in env.values()
     assert env["KUBECONFIG"] == os.devnull

@@ -10,6 +10,7 @@ from running, a part that hangs is ended, a process that a part leaves behind fa
 import os
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
@@ -44,6 +46,15 @@ GRACE = 60
 #: Names the run in the environment of all that it starts, so that what is left behind can be told from the user's.
 MARK = "TESTS_OF_TURB_KUB"
 
+#: Beginnings of the environment variables that tests must not see: they lead to the user's cluster or change output.
+HIDDEN = (
+    *("TURB_KUB_", "NODE_MEM_LIMIT_MB", "CLUSTER_NAME", "KUBE", "K8S_AUTH_"),
+    *("MOLECULE_", "PYTEST_", "MAKE", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "COLUMNS"),
+)
+
+#: pytest's exit code when it found nothing to run; a failure, and molecule has no such code.
+NO_TESTS = 5
+
 SUMMARY = re.compile(r"=+ (?P<counts>.*\b(?:passed|failed|errors?|skipped|no tests ran)\b.*) in [0-9.]+s.*=+")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -60,9 +71,7 @@ class Result:
 
 def environment(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
     """The environment variables of the tests: without what belongs to the user's cluster or another project."""
-    hidden = ("TURB_KUB_", "NODE_MEM_LIMIT_MB", "CLUSTER_NAME", "KUBE", "K8S_AUTH_", "MOLECULE_", "PYTEST_")
-    hidden += ("MAKE", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "COLUMNS")
-    kept = {name: value for name, value in environ.items() if not name.startswith(hidden)}
+    kept = {name: value for name, value in environ.items() if not name.startswith(HIDDEN)}
     # Molecule and the tests write their own; the repository's file is found from the working folder.
     kept.pop("ANSIBLE_CONFIG", None)
     if cache := environ.get("TURB_KUB_CACHE_DIR"):
@@ -108,71 +117,64 @@ def end(processes: dict[int, str], mark: str) -> None:
             return
 
 
-def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
-    """Run one part, with its output going both to ours and through a look for pytest's summary."""
-    command = [*PARTS[part], *more]
-    print(
-        f"--- {part}: {' '.join(Path(word).name if word.startswith(str(BIN)) else word for word in command)}",
-        flush=True,
-    )
-    started = time.monotonic()
-    # It writes into a pipe and so does not see whether ours is a terminal. pytest is told by a variable that nothing else
-    # knows: what the tests start must not come out coloured.
+def colours(part: str) -> dict[str, str]:
+    """What tells a part whether to colour its output, which goes into a pipe: it can't see what is behind ours.
+
+    pytest gets a variable that nothing else knows, since what the tests start must not come out coloured.
+    """
     terminal = sys.stdout.isatty()
-    colours = (
-        {"PY_COLORS": str(int(terminal))} if part != "molecule" else {"FORCE_COLOR" if terminal else "NO_COLOR": "1"}
-    )
+    if part == "molecule":
+        return {"FORCE_COLOR" if terminal else "NO_COLOR": "1"}
+    return {"PY_COLORS": str(int(terminal))}
+
+
+def pass_on(pipe: IO[bytes], summaries: list[str]) -> None:
+    """Write to our output what comes through the pipe, and keep pytest's summaries."""
+    line = b""
+    while chunk := os.read(pipe.fileno(), 65536):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        *lines, line = (line + chunk).split(b"\n")
+        texts = [COLOUR.sub("", each.decode(errors="replace")).strip() for each in lines]
+        summaries.extend(text for text in texts if SUMMARY.fullmatch(text))
+    pipe.close()
+
+
+def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
+    """Run one part, and end what it leaves behind."""
+    command = [*PARTS[part], *more]
+    print(f"--- {part}: {shlex.join([Path(command[0]).name, *command[1:]])}", flush=True)
+    started = time.monotonic()
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**env, **colours},
+        env={**env, **colours(part)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    output = process.stdout
-    assert output is not None
     summaries: list[str] = []
-
-    def copy() -> None:
-        line = b""
-        while chunk := os.read(output.fileno(), 65536):
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
-            *lines, line = (line + chunk).split(b"\n")
-            texts = [COLOUR.sub("", each.decode(errors="replace")).strip() for each in lines]
-            summaries.extend(text for text in texts if SUMMARY.fullmatch(text))
-
     # A thread, since a process left behind can hold the pipe open after the part itself has ended.
-    copier = threading.Thread(target=copy, daemon=True)
+    copier = threading.Thread(target=pass_on, args=(process.stdout, summaries), daemon=True)
     copier.start()
-    outcome = ""
     try:
         code = process.wait(timeout=LIMIT)
+        outcome = {0: "passed", NO_TESTS: "no tests"}.get(code, f"failed ({code})")
     except subprocess.TimeoutExpired:
         outcome = f"ended after {LIMIT // 60} minutes"
-        code = stop(process)
+        stop(process)
     except KeyboardInterrupt:
         # The terminal has told the part too; what we owe it is the time to clean up.
         stop(process)
         raise
-    if not outcome:
-        outcome = "passed" if code == 0 else "no tests" if code == 5 and part != "molecule" else f"failed ({code})"
     strays = left_behind(env[MARK])
     end(strays, env[MARK])
     copier.join(timeout=5)
-    if not copier.is_alive():
-        output.close()
     if strays:
-        print(
-            f"{part} left processes running:",
-            *(f"  {pid} {line}" for pid, line in strays.items()),
-            sep="\n",
-            flush=True,
-        )
+        lines = [f"  {pid} {command_line}" for pid, command_line in strays.items()]
+        print(f"{part} left processes running:", *lines, sep="\n", flush=True)
         outcome = "left processes" if outcome == "passed" else f"{outcome}, left processes"
-    summary = summaries[-1] if summaries else ""
-    return Result(part, outcome, time.monotonic() - started, summary)
+    return Result(part, outcome, time.monotonic() - started, summaries[-1] if summaries else "")
 
 
 def stop(process: subprocess.Popen[bytes]) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import load_module, processes_of, run_module
+from tests.ansible.playing import free_port
 
 SERVER = textwrap.dedent("""
     import http.server, os, signal, sys
@@ -42,12 +43,6 @@ SERVER = textwrap.dedent("""
 """)
 
 Run = Callable[..., dict[str, Any]]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture

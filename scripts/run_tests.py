@@ -152,6 +152,7 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     summaries: list[str] = []
     # A thread, since a process left behind can hold the pipe open after the part itself has ended.
@@ -164,8 +165,8 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
         outcome = f"ended after {LIMIT // 60} minutes"
         stop(process)
     except KeyboardInterrupt:
-        # The terminal has told the part too; what we owe it is the time to clean up.
         stop(process)
+        copier.join(timeout=5)
         raise
     strays = left_behind(env[MARK])
     end(strays, env[MARK])
@@ -177,14 +178,18 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     return Result(part, outcome, time.monotonic() - started, summaries[-1] if summaries else "")
 
 
-def stop(process: subprocess.Popen[bytes]) -> int:
-    """Tell a part to clean up and end, and see that it does."""
-    process.send_signal(signal.SIGINT)
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a part as a terminal would, once, and see that it ends.
+
+    It has a session of its own so that the terminal does not do it as well: a second interrupt would break off its
+    cleaning up.
+    """
+    os.killpg(process.pid, signal.SIGINT)
     try:
-        return process.wait(timeout=GRACE)
+        process.wait(timeout=GRACE)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.kill()
-        return process.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def report(results: list[Result]) -> str:

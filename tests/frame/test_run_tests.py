@@ -1,6 +1,8 @@
 """scripts/run_tests.py: parts fail, hang and leave processes, and the report says so."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import run_tests
+from tests.frame.conftest import ROOT
 
 
 @pytest.fixture
@@ -77,6 +80,47 @@ def test_a_process_left_behind_fails_the_part_and_is_ended(parts, tmp_path):
     pid = int(output.split("pid ")[1].split()[0])
     command_line = Path(f"/proc/{pid}/cmdline")
     assert not command_line.exists() or not command_line.read_bytes()  # the latter until its parent has noticed
+
+
+SLOW_TO_CLEAN_UP = """
+import time
+try:
+    print("started", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    print("cleaned up")
+"""
+
+ONE_PART = f"""
+import sys
+from scripts import run_tests
+run_tests.PARTS = {{"api": [sys.executable, "-c", {SLOW_TO_CLEAN_UP!r}]}}
+sys.exit(run_tests.main(["api"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("to_all", [True, False], ids=["by the terminal", "alone"])
+def test_an_interrupt_lets_the_part_clean_up(tmp_path, number, to_all):
+    with subprocess.Popen(
+        [sys.executable, "-c", ONE_PART],
+        cwd=ROOT,
+        env={"PATH": os.defpath, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        assert run.stdout
+        while "started" not in run.stdout.readline():
+            pass
+        (os.killpg if to_all else os.kill)(run.pid, number)
+        output, error = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "cleaned up" in output
+    assert error == "turb-kub: interrupted\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_of_a_failed_run_are_kept_and_named(parts):

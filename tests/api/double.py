@@ -69,8 +69,10 @@ class ApiDouble:
         #: Older versions than this can't be watched from (they were compacted away).
         self._oldest = 0
         self._streams: dict[str, set[asyncio.Queue[bytes | None]]] = {kind: set() for kind in KINDS}
-        #: Bound to fail after it was carried out: the answer is lost.
+        #: How many of the next bindings are carried out and then not answered.
         self.lose_bind_answers = 0
+        #: Kinds whose watches are told nothing, as if all that they have to say were late.
+        self.muted: set[str] = set()
 
     # What a test does
 
@@ -201,7 +203,8 @@ class ApiDouble:
 
     def _tell(self, kind: str, kind_of_event: str, item: Object) -> None:
         self.history[kind].append((self.version, kind_of_event, json.loads(json.dumps(item))))
-        self.say(kind, _line(kind_of_event, item))
+        if kind not in self.muted:
+            self.say(kind, _line(kind_of_event, item))
 
     async def _get_pod(self, request: web.Request) -> web.StreamResponse:
         found = self.objects["pods"].get((request.match_info["namespace"], request.match_info["name"]))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from turb_kub.api.client import Client
-from turb_kub.decision.policy import LeastRequestedMemory
+from turb_kub.decision.policy import LeastRequestedMemory, Policy
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.scheduler import Scheduler
 from turb_kub.settings import Settings
@@ -33,12 +33,12 @@ class Token:
 
 
 @asynccontextmanager
-async def running(credentials: Any, **settings: Any) -> AsyncIterator[Scheduler]:
+async def running(credentials: Any, policy: Policy | None = None, **settings: Any) -> AsyncIterator[Scheduler]:
     """The scheduler with these settings, running and synced; stopped and drained at the end."""
     chosen = Settings(**settings)
     metrics = Metrics(chosen.scheduler_name)
     async with Client(credentials, observer=metrics.observe_request) as client:
-        scheduler = Scheduler(client, chosen, LeastRequestedMemory(), metrics)
+        scheduler = Scheduler(client, chosen, policy or LeastRequestedMemory(), metrics)
         task = asyncio.create_task(scheduler.run())
         try:
             await until(lambda: scheduler.synced or task.done())

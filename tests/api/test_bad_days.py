@@ -1,8 +1,10 @@
 """The real loop against a server that misbehaves: nothing stops it, and in the end all agree."""
 
+import asyncio
 import json
 
 import pytest
+from turb_kub.decision.policy import LeastRequestedMemory
 
 from tests.api.double import ApiDouble, answers, cuts_off, says
 from tests.api.running import Token, running, until
@@ -135,6 +137,22 @@ async def test_stopping_finishes_the_bindings_under_way(double):
     assert reasons(double).count("Scheduled") == len(bound) == double.requests["POST", "pods/binding"]
 
 
+async def test_a_binding_under_way_is_finished_before_the_end(double):
+    go_on = asyncio.Event()
+
+    async def waits(_):
+        await go_on.wait()
+
+    double.fault("POST", "pods/binding", waits)
+    double.put("pods", wire_pod("p"))
+    async with running(Token(double.url)) as scheduler:
+        await until(lambda: double.requests["POST", "pods/binding"])
+        scheduler.stop()
+        go_on.set()
+    assert double.node_of("p") == "node-1"
+    assert reasons(double) == ["Scheduled"]
+
+
 # Watches
 
 
@@ -254,6 +272,25 @@ async def test_an_object_that_is_not_understood_is_set_aside_and_taken_back_when
         await until(lambda: scheduler.cluster.node_count == 3)
 
 
+async def test_a_policy_that_raises_fails_its_pod_and_no_other(double):
+    class Moody(LeastRequestedMemory):
+        name = "moody"
+
+        def rank(self, cluster, pod):
+            if pod.name == "odd":
+                raise ZeroDivisionError("not today")
+            return super().rank(cluster, pod)
+
+    double.put("pods", wire_pod("odd"))
+    async with running(Token(double.url), Moody()) as scheduler:
+        double.put("pods", wire_pod("p"))
+        await placed_at_last(scheduler, double, "p")
+        await until(lambda: double.patches)
+    (patch,) = double.patches
+    assert patch["status"]["conditions"][0]["reason"] == "SchedulerError"
+    assert patch["status"]["conditions"][0]["message"] == "policy moody failed: ZeroDivisionError: not today"
+
+
 # Bindings
 
 
@@ -324,6 +361,33 @@ async def test_a_pod_deleted_in_between_is_forgotten(double):
     assert not double.patches
 
 
+async def test_a_pod_whose_deletion_was_never_told_is_forgotten_when_its_bind_is_answered_404(double):
+    async def meanwhile(_):
+        del double.objects["pods"]["default", "p"]
+
+    double.fault("POST", "pods/binding", meanwhile)
+    double.put("pods", wire_pod("p"))
+    async with running(Token(double.url)) as scheduler:
+        await until(lambda: not len(scheduler.queue) and agrees(scheduler, double))
+    assert double.requests["POST", "pods/binding"] == 1
+
+
+async def test_the_room_of_a_bind_that_failed_goes_to_a_pod_that_waited_for_it(double):
+    double.delete("nodes", "node-2", "")
+
+    async def refused_when_another_waits(request):
+        await until(lambda: double.patches)
+        return await answers(403, "Forbidden", "no")(request)
+
+    double.fault("POST", "pods/binding", refused_when_another_waits)
+    double.put("pods", wire_pod("first", memory="1500Mi"))
+    async with running(Token(double.url), node_mem_limit_mb=LIMIT) as scheduler:
+        double.put("pods", wire_pod("second", memory="1500Mi"))
+        await placed_at_last(scheduler, double, "second")
+    assert double.node_of("first") is None
+    assert scheduler.queue.rescued_by_flush == 0
+
+
 async def test_a_bind_whose_answer_was_lost_is_settled_by_reading_the_pod(double):
     double.lose_bind_answers = 1
     double.put("pods", wire_pod("p", memory="1Gi"))
@@ -378,6 +442,21 @@ async def test_while_a_bind_is_not_settled_its_room_is_not_given_away(double):
         await until(lambda: double.patches)
         await placed_at_last(scheduler, double, "first")
     assert double.node_of("second") is None
+
+
+async def test_the_answer_to_our_own_condition_gives_the_version_that_the_binding_needs(double):
+    double.put("pods", wire_pod("p", memory="20Gi"))
+    double.muted.add("pods")
+    async with running(Token(double.url)) as scheduler:
+        await until(lambda: double.patches)
+        await until(lambda: [pod.resource_version for pod in scheduler.queue.pods()] == [double.version])
+        double.put("nodes", wire_node("node-3", memory="32Gi"))
+        await until(lambda: double.node_of("p"))
+        double.muted.clear()
+        double.put("pods", double.pod("p"))
+        await placed_at_last(scheduler, double, "p")
+    assert double.requests["POST", "pods/binding"] == 1
+    assert double.requests["GET", "pods"] == 1  # the list; the pod itself was never read
 
 
 # Events

@@ -17,6 +17,7 @@ from turb_kub.loop.binder import Binder
 from turb_kub.loop.ingest import NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
+from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.settings import Settings
 
@@ -159,7 +160,11 @@ class Scheduler:
         """Decide the next pod. Tells whether the binder's slot was taken for it; where not, nothing was due."""
         while (pod := self.queue.pop(self._clock())) is not None:
             began = self._clock()
-            decision = decide(self.cluster, pod, self._policy, unknown_fields_fail=self._unknown_fields_fail)
+            try:
+                decision = decide(self.cluster, pod, self._policy, unknown_fields_fail=self._unknown_fields_fail)
+            except Exception as error:  # a policy of the user's may raise anything; other pods must not wait for it
+                self._could_not_decide(pod, error, began)
+                continue
             if decision.node is not None:
                 self._binder.start(pod, decision, began)
                 return True
@@ -167,6 +172,12 @@ class Scheduler:
             self.metrics.observe_attempt("unschedulable", self._clock() - began)
             self.reporter.unschedulable(pod, decision)
         return False
+
+    def _could_not_decide(self, pod: Pod, error: Exception, began: float) -> None:
+        log.debug("pod %s could not be decided", pod.key, exc_info=error)
+        self.queue.retry(pod.uid, self._clock())
+        self.metrics.observe_attempt("error", self._clock() - began)
+        self.reporter.error(pod, f"policy {self._policy.name} failed: {type(error).__name__}: {error}")
 
     async def _wait_for_work(self, due: float | None) -> None:
         with suppress(TimeoutError):

@@ -13,7 +13,7 @@ The formula is Kubernetes' own (component-helpers `resource.PodRequests`; kubern
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from turb_kub.objects.quantity import parse_quantity, to_units
+from turb_kub.objects.quantity import QuantityError, parse_quantity, to_units
 from turb_kub.objects.wire import Container, ContainerStatus, PodSpec, PodStatus, Quantities
 
 Amounts = dict[str, Fraction]
@@ -22,7 +22,14 @@ Requests = tuple[tuple[str, int], ...]
 
 
 def whole_amounts(quantities: Mapping[str, Fraction]) -> Requests:
-    """Return exact quantities as whole amounts, rounded up; resources of amount 0 drop out."""
+    """Return exact quantities as whole amounts, rounded up; resources of amount 0 drop out.
+
+    Raises:
+        QuantityError: an amount is negative, which would give room away.
+    """
+    for name, quantity in quantities.items():
+        if quantity < 0:
+            raise QuantityError(f"{name} is negative")
     return tuple(
         (name, amount) for name in sorted(quantities) if (amount := to_units(quantities[name], milli=name == "cpu"))
     )

@@ -113,7 +113,7 @@ def test_an_interrupt_lets_the_part_clean_up(tmp_path, number, to_all):
         start_new_session=True,
     ) as run:
         assert run.stdout
-        while "started" not in run.stdout.readline():
+        while run.stdout.readline() != "started\n":
             pass
         (os.killpg if to_all else os.kill)(run.pid, number)
         output, error = run.communicate(timeout=30)

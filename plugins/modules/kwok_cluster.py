@@ -219,7 +219,7 @@ def end_processes(cluster: Path, options: Path, only: str = "", seconds: float =
                 pass
             except PermissionError as error:
                 raise ClusterError(
-                    f"Process {pid} ({running[pid]}) of this cluster belongs to another user. Run the command as that user."
+                    f"Process {pid} ({running[pid]}) of this cluster belongs to another user: run this as that user."
                 ) from error
         if time.monotonic() > deadline:
             names = ", ".join(f"{name} (pid {pid})" for pid, name in running.items())
@@ -243,7 +243,8 @@ def locked(work_dir: Path, timeout: float) -> t.Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise ClusterError(
-                        f"Another run has been working on the cluster in {work_dir} for {timeout:.0f} s: wait for it, or end it."
+                        f"Another run has been working on the cluster in {work_dir} for {timeout:.0f} s: wait for it,"
+                        " or end it."
                     ) from None
                 time.sleep(POLL)
         yield
@@ -412,6 +413,10 @@ class Cluster:
                 return entry.ports[0]
         return 0
 
+    def pid_file(self, component: str) -> Path:
+        """Return the file in which kwokctl keeps a component's pid."""
+        return self.folder / "pids" / f"{component}.pid"
+
     def describe(self) -> list[dict[str, t.Any]]:
         """Return the components for the module's result."""
         running = self.running()
@@ -491,8 +496,8 @@ class Cluster:
             for port in component.ports:
                 if port_error(port):
                     raise ClusterError(
-                        f"Port {port} on {ADDRESS}, which {component.name} of this cluster had before it stopped, is now"
-                        " in use by another program: end that program, or tear the cluster down and set it up again."
+                        f"Port {port} on {ADDRESS}, which {component.name} of this cluster had before it stopped, is"
+                        " now in use by another program: end that one, or tear the cluster down and set it up again."
                     )
         for link, program in LINKS.items():
             path = self.folder / "bin" / link
@@ -501,11 +506,10 @@ class Cluster:
                 path.unlink(missing_ok=True)
                 path.symlink_to(self.programs[program])
         # kwokctl believes the pid files, whoever has those numbers now. Let them say what is true.
-        pids = self.folder / "pids"
-        pids.mkdir(exist_ok=True)
         running = self.running()
         for component in self.components:
-            file = pids / f"{component.name}.pid"
+            file = self.pid_file(component.name)
+            file.parent.mkdir(exist_ok=True)
             if component.name in running:
                 file.write_text(str(running[component.name]))
             else:
@@ -533,14 +537,13 @@ class Cluster:
                 cwd=self.work_dir,
                 start_new_session=True,
             )
-        seen: set[str] = set()
         try:
             while (code := process.poll()) is None:
                 if not self.components:
                     self.components = read_components(self.folder / "kwok.yaml")
-                running = set(self.running())
-                self.check_none_ended(seen - running)
-                seen |= running
+                # kwokctl writes the pid file once it has started a component.
+                started = {component.name for component in self.components if self.pid_file(component.name).exists()}
+                self.check_none_ended(started - set(self.running()))
                 self.check_time(deadline)
                 time.sleep(POLL)
         finally:
@@ -573,8 +576,8 @@ class Cluster:
             return
         component = "kube-controller-manager" if self.answers() else "kube-apiserver"
         raise ClusterError(
-            f"{component} is not ready in time (cluster_start_timeout). If it stays so, tear the cluster down and set it"
-            f" up again. {self.log(component)}"
+            f"{component} is not ready in time (cluster_start_timeout). If it stays so, tear the cluster down and set"
+            f" it up again. {self.log(component)}"
         )
 
 
@@ -675,10 +678,9 @@ def main() -> None:
         module.fail_json(msg=f"No path given for {', '.join(missing)}.")
     cluster = Cluster(params["name"], Path(os.path.realpath(params["work_dir"])), params["programs"])
     # Without a folder there is nothing that two runs could both work on, and a dry run must not make one.
-    lock = params["state"] == "present" or cluster.work_dir.exists()
-    holding = locked(cluster.work_dir, params["timeout"]) if lock and not module.check_mode else contextlib.nullcontext()
+    alone = module.check_mode or (params["state"] == "absent" and not cluster.work_dir.exists())
     try:
-        with holding:
+        with contextlib.nullcontext() if alone else locked(cluster.work_dir, params["timeout"]):
             if params["state"] == "absent":
                 result = absent(cluster, module.check_mode)
             else:

@@ -48,7 +48,8 @@ options:
         type: bool
         default: true
       candidate:
-        description: File to install to O(programs[].path), on the same file system. It is moved.
+        description:
+          - File to install to O(programs[].path), on the same file system. It is moved, or removed if it is no good.
         type: path
 attributes:
   check_mode:
@@ -169,7 +170,11 @@ def install(candidate: Path, path: Path, version: str, arguments: list[str]) -> 
     if not candidate.is_file():
         raise Unusable(f"{candidate} does not exist")
     candidate.chmod(0o755)
-    reported = check(candidate, version, arguments, sealed=False)
+    try:
+        reported = check(candidate, version, arguments, sealed=False)
+    except Unusable:
+        candidate.unlink()
+        raise
     path.parent.mkdir(parents=True, exist_ok=True)
     with candidate.open("rb") as file:
         os.fsync(file.fileno())
@@ -222,7 +227,8 @@ def main() -> None:
     failed = {name: results[name]["reason"] for name in unusable}
     if any(program["candidate"] for program in module.params["programs"]) and failed:
         text = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        module.fail_json(msg=f"What was downloaded or built can't be used. {text}.", programs=results, unusable=unusable)
+        message = f"What was downloaded or built can't be used. {text}."
+        module.fail_json(msg=message, programs=results, unusable=unusable)
     module.exit_json(changed=changed, programs=results, unusable=unusable)
 
 

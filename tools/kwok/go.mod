@@ -1,6 +1,6 @@
 module turb-kub.io/tools/kwok
 
-go 1.26
+go 1.26.0
 
 tool (
 	sigs.k8s.io/kwok/cmd/kwok

@@ -238,6 +238,29 @@ async def test_a_line_that_is_no_event_does_not_stop_the_watch(double, line):
         await placed_at_last(scheduler, double, "p")
 
 
+@pytest.mark.parametrize("kind", ["nodes", "pods"])
+async def test_a_watch_that_falls_silent_is_taken_up_again(double, kind, monkeypatch):
+    monkeypatch.setattr("turb_kub.api.reflector.READ_TIMEOUT", 0.2)
+    double.muted.add(kind)
+    async with running(Token(double.url)) as scheduler:
+        await until(lambda: double.watchers(kind))
+        double.put("nodes", wire_node("node-0"))
+        double.put("pods", wire_pod("p", spec={"nodeSelector": {"kubernetes.io/hostname": "node-0"}}))
+        await placed_at_last(scheduler, double, "p")
+    assert double.requests["GET", kind] == 1
+
+
+async def test_trouble_is_logged_when_it_begins_and_when_it_is_over(double, caplog, monkeypatch):
+    monkeypatch.setattr("turb_kub.api.reflector.FIRST_WAIT", 0.001)
+    double.fault("WATCH", "pods", *[answers(503, "ServiceUnavailable", "busy")] * 5)
+    with caplog.at_level("INFO", "turb_kub.api.reflector"):
+        async with running(Token(double.url)) as scheduler:
+            double.put("pods", wire_pod("p"))
+            await placed_at_last(scheduler, double, "p")
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["cannot read pods, trying again: 503 ServiceUnavailable: busy", "reading pods again"]
+
+
 async def test_a_list_of_many_pages_is_read_to_its_end(double):
     for number in range(1100):
         double.put("pods", wire_pod(f"x{number}", node="node-1"))

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from turb_kub.objects.pod import decode_pod
 from turb_kub.objects.quantity import QuantityError
 
@@ -45,3 +47,72 @@ def test_two_halves_of_a_byte_are_one_byte():
 def test_a_malformed_quantity_is_an_error_and_no_number():
     with pytest.raises(QuantityError, match="5mi"):
         pod("p", memory="5mi")
+
+
+# Properties: what must hold of the formula whatever it is
+
+amounts = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "example.com/gpu"]), st.integers(0, 1000).map(str), max_size=3
+)
+
+
+def containers(kind):
+    return st.lists(amounts, max_size=3).map(
+        lambda requests: [{"name": f"{kind}-{n}", "resources": {"requests": r}} for n, r in enumerate(requests)]
+    )
+
+
+@st.composite
+def specs(draw):
+    sidecars = [one | {"restartPolicy": "Always"} for one in draw(containers("sidecar"))]
+    inits = draw(st.permutations(draw(containers("init")) + sidecars))
+    return {"containers": draw(containers("app")), "initContainers": inits, "overhead": draw(amounts)}
+
+
+def requested(spec):
+    return dict(pod("p", spec=spec).requests)
+
+
+def at_least(more, less):
+    return all(more.get(name, 0) >= amount for name, amount in less.items())
+
+
+@given(specs(), st.randoms())
+def test_the_order_of_app_containers_is_nothing_to_it(spec, random):
+    shuffled = list(spec["containers"])
+    random.shuffle(shuffled)
+    assert requested(spec) == requested(spec | {"containers": shuffled})
+
+
+@given(specs(), amounts)
+def test_one_more_container_of_any_kind_never_takes_less(spec, asked):
+    more = {"name": "more", "resources": {"requests": asked}}
+    for changed in (
+        {"containers": [*spec["containers"], more]},
+        {"initContainers": [*spec["initContainers"], more]},
+        {"initContainers": [*spec["initContainers"], more | {"restartPolicy": "Always"}]},
+    ):
+        assert at_least(requested(spec | changed), requested(spec))
+
+
+@given(specs())
+def test_a_pod_takes_at_least_what_each_of_its_phases_takes(spec):
+    running = [c for c in spec["initContainers"] if c.get("restartPolicy")] + spec["containers"]
+    assert at_least(requested(spec), requested({"containers": running, "overhead": spec["overhead"]}))
+    for init in spec["initContainers"]:
+        alone = {"containers": [], "initContainers": [init], "overhead": spec["overhead"]}
+        assert at_least(requested(spec), requested(alone))
+
+
+@given(specs(), amounts)
+def test_overhead_adds_and_pod_level_requests_replace(spec, asked):
+    without = requested(spec | {"overhead": {}})
+    with_it = requested(spec)
+    for name, text in spec["overhead"].items():
+        unit = 1000 if name == "cpu" else 1
+        assert with_it.get(name, 0) == without.get(name, 0) + int(text) * unit
+    level = requested(spec | {"overhead": {}, "resources": {"requests": asked}})
+    for name in ("cpu", "memory"):
+        unit = 1000 if name == "cpu" else 1
+        assert level.get(name, 0) == (int(asked[name]) * unit if name in asked else without.get(name, 0))
+    assert level.get("example.com/gpu") == without.get("example.com/gpu")

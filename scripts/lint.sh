@@ -9,12 +9,18 @@ PATH=$bin:$PATH
 VIRTUAL_ENV=$PWD/.venv # ansible-lint keeps its own files there instead of making a folder .ansible
 ANSIBLE_HOME=${ANSIBLE_HOME:-$PWD/.cache/ansible}
 NO_COLOR=1
-UV_NO_CONFIG=1 # the user's settings for uv are for other projects; with another index the lock would seem stale
-export PATH VIRTUAL_ENV ANSIBLE_HOME NO_COLOR UV_NO_CONFIG
+UV_CACHE_DIR=${TURB_KUB_CACHE_DIR:-$PWD/.cache}/uv
+# The user's settings for uv are for other projects: with another index the lock would seem stale.
+UV_NO_CONFIG=1
+unset UV_INDEX_URL UV_EXTRA_INDEX_URL UV_DEFAULT_INDEX UV_INDEX UV_FIND_LINKS UV_FROZEN UV_LOCKED UV_PYTHON
+export PATH VIRTUAL_ENV ANSIBLE_HOME NO_COLOR UV_CACHE_DIR UV_NO_CONFIG
 
-output=$(mktemp) || exit 2
-trap 'rm -f "$output"' EXIT
+# ansible-lint leaves files in the folder for temporary ones.
+TMPDIR=$(mktemp -d) || exit 2
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 trap 'exit 130' INT TERM
+output=$TMPDIR/output
 failed=0
 
 check() {

@@ -234,6 +234,67 @@ def test_verdicts_of_the_node_filters_follow_the_node():
     assert chosen(cluster, pod("p")) == "b"
 
 
+# Host ports
+
+
+def claims(*ports, init=False):
+    """A spec whose container (or sidecar) claims (hostPort, protocol, hostIP)."""
+    container = {
+        "name": "c",
+        "image": "x",
+        "ports": [{"containerPort": 1, "hostPort": port, "protocol": proto, "hostIP": ip} for port, proto, ip in ports],
+    }
+    if init:
+        return {"initContainers": [container | {"restartPolicy": "Always"}]}
+    return {"containers": [container]}
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "free"),
+    [
+        ((80, "TCP", ""), (80, "TCP", ""), False),
+        ((80, "TCP", ""), (81, "TCP", ""), True),
+        ((80, "TCP", ""), (80, "UDP", ""), True),
+        ((80, "TCP", "10.0.0.1"), (80, "TCP", "10.0.0.2"), True),
+        ((80, "TCP", "10.0.0.1"), (80, "TCP", "10.0.0.1"), False),
+        ((80, "TCP", "10.0.0.1"), (80, "TCP", "0.0.0.0"), False),
+        ((80, "TCP", "0.0.0.0"), (80, "TCP", "10.0.0.1"), False),
+        ((0, "TCP", ""), (0, "TCP", ""), True),
+    ],
+)
+@pytest.mark.parametrize("init", [False, True], ids=["container", "sidecar"])
+def test_a_host_port_is_had_once_a_node_address_and_protocol(taken, wanted, free, init):
+    cluster = cluster_of(node("a"), pods=(placed("x", "a", spec=claims(taken, init=init)),))
+    decision = decide(cluster, pod("p", spec=claims(wanted, init=init)), POLICY)
+    assert (decision.node == "a") is free
+    if not free:
+        assert decision.message == (
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+        )
+        assert decision.nodes[0].refusals[0].startswith("host port ")
+
+
+def test_another_node_takes_the_pod_and_a_port_is_free_again_when_its_pod_is_gone():
+    cluster = cluster_of(node("a"), node("b"), pods=(placed("x", "a", spec=claims((80, "TCP", ""))),))
+    wanted = pod("p", spec=claims((80, "TCP", "")))
+    assert chosen(cluster, wanted) == "b"
+    cluster.set_pod(placed("p", "b", spec=claims((80, "TCP", ""))))
+    assert chosen(cluster, pod("q", spec=claims((80, "TCP", "")))) is None
+    cluster.remove_pod("uid-default-x")
+    assert chosen(cluster, pod("q", spec=claims((80, "TCP", "")))) == "a"
+    cluster.remove_pod("uid-default-p")
+    assert len(cluster.ports) == 0
+
+
+def test_a_port_shared_by_pods_that_others_placed_is_taken_until_the_last_is_gone():
+    shared = tuple(placed(name, "a", spec=claims((80, "TCP", ""))) for name in ("x", "y"))
+    cluster = cluster_of(node("a"), pods=shared)
+    cluster.remove_pod("uid-default-x")
+    assert chosen(cluster, pod("p", spec=claims((80, "TCP", "")))) is None
+    cluster.remove_pod("uid-default-y")
+    assert chosen(cluster, pod("p", spec=claims((80, "TCP", "")))) == "a"
+
+
 # Fields
 
 

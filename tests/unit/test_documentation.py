@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from turb_kub.decision.decide import decide
-from turb_kub.decision.filters import NODE_FILTERS
+from turb_kub.decision.filters import FILTERS
 from turb_kub.decision.filters.node_resources import OVER_LIMIT
 from turb_kub.decision.policy import Policy
 from turb_kub.settings.settings import TABLE
@@ -21,7 +21,7 @@ def test_every_setting_is_described_with_its_default():
 
 
 def test_every_reason_is_described():
-    for reason in (*(node_filter.reason for node_filter in NODE_FILTERS), OVER_LIMIT):
+    for reason in (*(one.reason for one in FILTERS), OVER_LIMIT):
         assert f"`{reason}`" in TEXT
 
 

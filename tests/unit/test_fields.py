@@ -16,7 +16,6 @@ def container(**extra):
             "spec.volumes[].persistentVolumeClaim",
         ),
         ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "spec.volumes[].ephemeral"),
-        (container(ports=[{"containerPort": 80, "hostPort": 80}]), "spec.containers[].ports[].hostPort"),
         (container(resources={"claims": [{"name": "c"}]}), "spec.containers[].resources.claims"),
         ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
         ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
@@ -42,7 +41,10 @@ def test_what_could_bind_a_pod_to_nodes_and_is_not_honoured_is_named(spec, path)
     "spec",
     [
         {},
-        container(ports=[{"containerPort": 80, "protocol": "TCP"}], resources={"requests": {"cpu": "1"}, "limits": {}}),
+        container(
+            ports=[{"containerPort": 80, "protocol": "TCP", "hostPort": 80}],
+            resources={"requests": {"cpu": "1"}, "limits": {}},
+        ),
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {"sources": [{"odd": 1}]}}]},
         {"nodeSelector": {"anything": "goes"}, "tolerations": [{"operator": "Exists"}], "priority": 0},
         {"os": {"name": "linux"}, "hostNetwork": True, "resourceClaims": [], "overhead": {"memory": "1Mi"}},

@@ -1,7 +1,7 @@
 """The scheduling queue, on a clock that the test turns."""
 
 import pytest
-from turb_kub.decision.filters import NODE_FILTERS
+from turb_kub.decision.filters import FILTERS
 from turb_kub.decision.filters.node_resources import FIT, LIMIT
 from turb_kub.queue.queue import FLUSH_AFTER, SchedulingQueue
 from turb_kub.queue.wakeups import Event
@@ -53,6 +53,7 @@ def test_a_pod_stays_known_while_it_is_decided_and_is_not_given_out_twice():
         ({"NodeAffinity", FIT}, Event.ROOM_FREED, True),
         ({"PodSpecFields"}, Event.NODE_ADDED, False),
         ({"PodSpecFields"}, Event.ROOM_FREED, False),
+        ({"NodePorts"}, Event.ROOM_FREED, True),
         (set(), Event.NODE_ADDED, True),
         (set(), Event.ROOM_FREED, False),
     ],
@@ -64,10 +65,10 @@ def test_only_an_event_that_could_help_wakes_a_pod(filters, event, wakes):
     assert popped(queue, 100) == ("p" if wakes else None)
 
 
-@pytest.mark.parametrize("node_filter", NODE_FILTERS, ids=lambda node_filter: node_filter.name)
-def test_every_node_filter_has_its_wake_up(node_filter):
+@pytest.mark.parametrize("one", FILTERS, ids=lambda one: one.name)
+def test_every_filter_has_its_wake_up(one):
     queue = queue_of(pod("p"))
-    refuse(queue, 0, node_filter.name)
+    refuse(queue, 0, one.name)
     assert queue.wake(Event.NODE_CHANGED, 100) == 1
 
 

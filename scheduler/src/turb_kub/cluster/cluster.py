@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turb_kub.cluster.accounting import Accounting
+from turb_kub.cluster.ports import TakenPorts
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
 
@@ -51,6 +52,8 @@ class Cluster:
         self._slots: dict[str, int] = {}
         self._empty: list[int] = []
         self._ranks_are_stale = False
+        #: Host ports that are taken.
+        self.ports = TakenPorts()
         self._placed: dict[str, Pod] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._assumed: set[str] = set()
@@ -187,6 +190,7 @@ class Cluster:
         del held[uid]
         if not held:
             del self._by_node[pod.node_name]
+        self.ports.release(pod)
         self._count(pod, -1)
         return True
 
@@ -225,6 +229,7 @@ class Cluster:
             self.remove_pod(pod.uid)
         self._placed[pod.uid] = pod
         self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+        self.ports.take(pod)
         self._count(pod, +1)
 
     def _count(self, pod: Pod, sign: int) -> None:

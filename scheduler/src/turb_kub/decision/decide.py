@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.decision.fields import checked_fields
-from turb_kub.decision.filters import NODE_FILTERS
+from turb_kub.decision.filters import FILTERS, NODE_FILTERS, POD_FILTERS
 from turb_kub.decision.filters.node_resources import Need, fitting, need_of, refusals, shortages
 from turb_kub.decision.node_verdicts import PASSES, Codes, node_verdicts
 from turb_kub.decision.policy import Policy
@@ -19,6 +19,8 @@ from turb_kub.objects.pod import Pod
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
 FIELDS = "PodSpecFields"
+#: Codes of the pod filters follow those of the node filters (see `node_verdicts`).
+_FIRST_POD_FILTER = 1 + len(NODE_FILTERS)
 NO_NODES = "no nodes available to schedule pods"
 
 
@@ -93,9 +95,11 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
             None, policy.name, need.budget, 0, cluster.node_count, filters=frozenset({FIELDS}), pod_refusal=refusal
         )
     codes = node_verdicts(cluster, pod.constraints)
-    passed: Bools = codes == PASSES
-    feasible: Bools = passed & fitting(cluster, need)
-    slots = np.flatnonzero(feasible)
+    for place, pod_filter in enumerate(POD_FILTERS, start=_FIRST_POD_FILTER):
+        refused = pod_filter.refused(cluster, pod)
+        if refused is not None:
+            codes = np.where((codes == PASSES) & refused, place, codes).astype(np.int8)
+    slots = np.flatnonzero((codes == PASSES) & fitting(cluster, need))
     rank = policy.rank(cluster, pod)[:size]
     if not len(slots):
         return _refused(cluster, pod, need, policy, codes, rank)
@@ -117,11 +121,11 @@ def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Code
     passed: Bools = codes == PASSES
     reasons: Counter[str] = Counter()
     filters = set()
-    for place, node_filter in enumerate(NODE_FILTERS, start=1):
+    for place, one in enumerate(FILTERS, start=1):
         count = int(np.count_nonzero(codes == place))
         if count:
-            reasons[node_filter.reason] += count
-            filters.add(node_filter.name)
+            reasons[one.reason] += count
+            filters.add(one.name)
     for name, reason, where in refusals(cluster, need, passed):
         reasons[reason] += int(np.count_nonzero(where))
         filters.add(name)
@@ -142,6 +146,8 @@ def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Code
 
 def _details(cluster: Cluster, slot: int, pod: Pod, need: Need, codes: Codes) -> tuple[str, ...]:
     code = int(codes[slot])
+    if code >= _FIRST_POD_FILTER:
+        return (POD_FILTERS[code - _FIRST_POD_FILTER].detail(cluster, slot, pod),)
     if code != PASSES:
         return (NODE_FILTERS[code - 1].detail(cluster.node_at(slot), pod.constraints),)
     return tuple(shortage.detail() for shortage in shortages(cluster, slot, need))

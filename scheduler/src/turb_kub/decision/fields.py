@@ -40,9 +40,9 @@ _RESOURCES: Table = {
 _PORT: Table = {
     "name": IRRELEVANT,
     "containerPort": IRRELEVANT,
-    "protocol": IRRELEVANT,
-    "hostIP": IRRELEVANT,
-    "hostPort": Unsupported(),
+    "protocol": Honoured("NodePorts"),
+    "hostIP": Honoured("NodePorts"),
+    "hostPort": Honoured("NodePorts"),
 }
 _CONTAINER: Table = {
     "ports": _PORT,

@@ -5,6 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
+from turb_kub.objects.ports import HostPort, host_ports_of
 from turb_kub.objects.requests import Requests, effective_requests
 from turb_kub.objects.wire import Decoder, PodSpec, WirePod
 
@@ -40,6 +41,7 @@ class Pod(msgspec.Struct, gc=False):
     requests: Requests
     constraints: NodeConstraints = NO_CONSTRAINTS
     gates: tuple[str, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
     #: The PodScheduled condition, where there is one.
     verdict: Verdict | None = None
     #: The spec as JSON; only of an unbound pod, and only until the table of fields has been asked about it.
@@ -95,6 +97,7 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         deleting=meta.deletionTimestamp is not None,
         requests=_shared_requests(effective_requests(spec, status)),
         constraints=constraints_of(spec) if waits else NO_CONSTRAINTS,
+        host_ports=host_ports_of(spec),
         gates=tuple(gate.name for gate in spec.schedulingGates or ()),
         verdict=_verdict(wire),
         raw_spec=bytes(wire.spec) if waits else None,

@@ -33,8 +33,15 @@ class Resources(Wire):
     limits: Quantities | None = None
 
 
+class ContainerPort(Wire):
+    hostPort: int = 0
+    protocol: str | None = None
+    hostIP: str | None = None
+
+
 class Container(Wire):
     name: str = ""
+    ports: list[ContainerPort] | None = None
     resources: Resources | None = None
     restartPolicy: str | None = None
 

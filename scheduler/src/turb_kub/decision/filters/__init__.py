@@ -5,11 +5,12 @@ same way. A filter's name is the one of kube-scheduler's plugin of the same job;
 dashboards and alerts on them keep working. `NodeReady` and `NodeMemoryLimit` are ours.
 
 Filters that look at the node's own properties and the pod's constraints alone stand in `NODE_FILTERS`: their verdicts
-are kept and made again only for a node that changed. `node_resources` looks at what is free and runs every time.
+are kept and made again only for a node that changed. Those in `POD_FILTERS` look at what the nodes hold and are asked
+every time; `node_resources`, the last, compares amounts.
 """
 
-from turb_kub.decision.filters import node_affinity, node_ready, node_unschedulable, taint_toleration
-from turb_kub.decision.filters.base import NodeFilter
+from turb_kub.decision.filters import node_affinity, node_ports, node_ready, node_unschedulable, taint_toleration
+from turb_kub.decision.filters.base import NodeFilter, PodFilter
 
 NODE_FILTERS: tuple[NodeFilter, ...] = (
     node_unschedulable.FILTER,
@@ -18,4 +19,9 @@ NODE_FILTERS: tuple[NodeFilter, ...] = (
     node_affinity.FILTER,
 )
 
-__all__ = ["NODE_FILTERS", "NodeFilter"]
+POD_FILTERS: tuple[PodFilter, ...] = (node_ports.FILTER,)
+
+#: All of them in order; a filter's place here, counted from 1, is its code (see `node_verdicts`).
+FILTERS: tuple[NodeFilter | PodFilter, ...] = (*NODE_FILTERS, *POD_FILTERS)
+
+__all__ = ["FILTERS", "NODE_FILTERS", "POD_FILTERS", "NodeFilter", "PodFilter"]

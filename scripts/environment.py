@@ -140,20 +140,20 @@ def run(command: list[str], *, root: Path, env: dict[str, str], what: str) -> No
     lines = [line for line in lines if line and not line.startswith("hint:")]
     # pip's last line only says what it could not find, not that it could not ask.
     broken = re.search(r"after connection broken by '(.+)': /", done.stdout)
-    reason = (
-        broken[1] if broken else lines[-1] if lines else f"{shlex.join(command)} ended with exit code {done.returncode}"
-    )
-    advice = (
-        "" if "uv lock" in done.stdout else "; run the same command again once the network, or its proxy, is reachable"
-    )
-    raise BootstrapError(f"{what} failed: {reason}{advice}")
+    reason = broken[1] if broken else [f"{shlex.join(command)} ended with exit code {done.returncode}", *lines][-1]
+    if "uv lock" not in done.stdout:
+        reason += "; run the same command again once the network, or its proxy, is reachable"
+    raise BootstrapError(f"{what} failed: {reason}")
 
 
 def locked_uv(root: Path) -> tuple[str, str]:
     """Version of uv in uv.lock, and the line of a requirements file that allows only the files locked there."""
-    lock = tomllib.loads((root / "uv.lock").read_text())
-    package = next(package for package in lock["package"] if package["name"] == "uv")
-    hashes = [f"--hash={wheel['hash']}" for wheel in package["wheels"]]
+    try:
+        lock = tomllib.loads((root / "uv.lock").read_text())
+        package = next(package for package in lock["package"] if package["name"] == "uv")
+        hashes = [f"--hash={wheel['hash']}" for wheel in package["wheels"]]
+    except (ValueError, LookupError, StopIteration) as error:
+        raise BootstrapError(f"uv.lock can't be read ({error}): bring it back with git checkout uv.lock") from None
     return package["version"], " ".join([f"uv=={package['version']}", *hashes])
 
 
@@ -170,19 +170,9 @@ def install_uv(root: Path, env: dict[str, str]) -> None:
         run([python, "-I", "-m", "ensurepip", "--upgrade"], root=root, env=env, what="Installing pip into .venv")
     requirements = venv / "uv-requirement.txt"
     requirements.write_text(requirement + "\n")
-    options = (
-        "--quiet --no-cache-dir --no-compile --no-deps --no-user --force-reinstall --only-binary=:all: --retries=2"
-    )
-    command = [
-        python,
-        "-I",
-        "-m",
-        "pip",
-        "install",
-        *options.split(),
-        "--require-hashes",
-        f"--requirement={requirements}",
-    ]
+    options = "--quiet --no-cache-dir --no-compile --no-deps --no-user --only-binary=:all: --retries=2"
+    options += " --force-reinstall --require-hashes"
+    command = [python, "-I", "-m", "pip", "install", *options.split(), f"--requirement={requirements}"]
     run(command, root=root, env=env, what=f"Downloading uv {version}")
     requirements.unlink()
 
@@ -208,6 +198,7 @@ def make(root: Path, cache: Path, group: str) -> None:
     env = clean_environment(root, cache)
     stamp = read_stamp(venv)
     group = group_to_make(venv, group)
+    finished = wanted_stamp(root, group)  # before the work: a lock that changes meanwhile is not what was installed
     started = time.monotonic()
 
     reason = ""
@@ -215,8 +206,8 @@ def make(root: Path, cache: Path, group: str) -> None:
         reason = "its Python is gone or older than 3.12"
     elif stamp.get("checkout", str(root)) != str(root):
         reason = f"it was made in {stamp['checkout']}"
-    elif (version := wanted_stamp(root, group)["python"]) != stamp.get("python", version):
-        reason = f"its Python was {stamp['python']} and is {version} now"
+    elif stamp.get("python", finished["python"]) != finished["python"]:
+        reason = f"its Python was {stamp['python']} and is {finished['python']} now"
     if reason:
         say(f"Making .venv anew: {reason}")
     version = ".".join(str(part) for part in sys.version_info[:3])
@@ -227,14 +218,14 @@ def make(root: Path, cache: Path, group: str) -> None:
         run([base, "-I", "-m", "venv", "--without-pip", "--clear", str(venv)], root=root, env=env, what="Making .venv")
         stamp = {}
 
-    write_stamp(venv, wanted_stamp(root, group) | {"state": "unfinished"})
+    write_stamp(venv, finished | {"state": "unfinished"})
     install_uv(root, env)
     # The option stands in pyproject.toml too, which UV_NO_CONFIG hides.
     command = [str(venv / "bin/uv"), "sync", "--locked", "--group", group, "--no-build-isolation-package", "turb-kub"]
     if stamp.get("state") == "unfinished":
         command.append("--reinstall")
     run(command, root=root, env=env, what="Installing the packages of uv.lock")
-    write_stamp(venv, wanted_stamp(root, group))
+    write_stamp(venv, finished)
     say(f".venv is ready after {time.monotonic() - started:.0f} s")
 
 

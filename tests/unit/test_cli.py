@@ -1,5 +1,6 @@
 """The command line: exit codes, and one sentence for whatever is wrong."""
 
+import logging
 import re
 import socket
 import subprocess
@@ -23,6 +24,15 @@ users: [{name: u, user: {}}]
 def outside_a_cluster(monkeypatch):
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NODE_MEM_LIMIT_MB"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was():
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture

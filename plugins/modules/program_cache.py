@@ -50,6 +50,8 @@ options:
       candidate:
         description:
           - File to install to O(programs[].path), on the same file system. It is moved, or removed if it is no good.
+          - Its name has to end in a part of its own, as in C(etcd.1234). Files of the same name with another such part
+            are removed when they are a minute old.
         type: path
 attributes:
   check_mode:
@@ -73,7 +75,7 @@ EXAMPLES = r"""
       - name: etcd
         path: /home/me/.cache/turb-kub/etcd
         version: v3.6.16
-        candidate: /home/me/.cache/turb-kub/tmp/etcd
+        candidate: /home/me/.cache/turb-kub/tmp/etcd.1234
 """
 
 RETURN = r"""
@@ -93,6 +95,7 @@ import hashlib
 import os
 import re
 import subprocess
+import time
 import typing as t
 from pathlib import Path
 
@@ -100,6 +103,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 VERSION = re.compile(r"\bv?(\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?)")
 TIMEOUT = 30
+#: Seconds after which a candidate that nobody has installed is one of a run that was killed.
+FORGOTTEN = 60
 
 
 class Unusable(Exception):
@@ -183,7 +188,15 @@ def install(candidate: Path, path: Path, version: str, arguments: list[str]) -> 
     temporary.write_text(f"{sha256(candidate)}\n")
     temporary.replace(seal(path))
     candidate.replace(path)
+    remove_forgotten(candidate)
     return reported
+
+
+def remove_forgotten(candidate: Path) -> None:
+    """Remove what killed runs left of the same program: candidates whose name differs in the last part."""
+    for other in candidate.parent.glob(f"{candidate.stem}.*"):
+        if other.is_file() and time.time() - other.stat().st_mtime > FORGOTTEN:
+            other.unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -126,11 +126,15 @@ def test_ports_are_drawn_apart_and_below_those_of_outgoing_connections() -> None
 
 def test_kwokctl_is_told_loopback_tls_and_authorization() -> None:
     programs = {name: f"/p/{name}" for name in kwok.PROGRAMS}
-    options = kwok.options_document(programs, [1, 2, 3, 4, 5], Path("/c"))["options"]
+    document = kwok.options_document(programs, [1, 2, 3, 4, 5], Path("/c"))
+    options = document["options"]
     assert options["bindAddress"] == "127.0.0.1"
     assert options["securePort"] is options["kubeAuthorization"] is options["kubeAdmission"] is True
     assert options["disable"] == ["kube-scheduler"]
     assert options["kubeApiserverPort"] == 1
+    # Or there is no cluster on a machine without a default route.
+    (patch,) = document["componentsPatches"]
+    assert patch == {"name": "kube-apiserver", "extraArgs": [{"key": "advertise-address", "value": "192.0.2.1"}]}
 
 
 def test_the_kubeconfig_has_one_context_named_like_the_cluster() -> None:
@@ -230,6 +234,16 @@ def test_what_the_module_answers(tmp_path: Path) -> None:
     assert answer["programs"]["good"]["version"] == "1.2.3"
     assert answer["programs"]["bad"]["reason"] == "it does not run (exit code 3: broken)"
     assert answer["programs"]["wrong"]["reason"] == "it is version 1.2.3, not 2.0.0"
+
+
+def test_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
+    old, fresh, other = (write_program(tmp_path / name) for name in ("p.1", "p.2", "another.1"))
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    cache.install(write_program(tmp_path / "p.3"), tmp_path / "bin/p", "", [])
+    assert not old.exists()
+    assert fresh.exists()
+    assert other.exists()
 
 
 def test_a_dry_run_installs_nothing(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 import argparse
 import os
 
+import msgspec
+
 from turb_kub.api.client import Client, Observer
 from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
 from turb_kub.cli.errors import CommandError
+from turb_kub.cli.snapshot import Snapshot, take_snapshot
+from turb_kub.cluster.accounting import Accounting
 from turb_kub.settings import Settings, SettingsError, load_settings
 
 BAD_INPUT = 2
@@ -44,6 +48,16 @@ async def probe(client: Client, *paths: tuple[str, str]) -> None:
             ) from error
         except ApiError as error:
             raise CommandError(_refusal(error, server, resource)) from error
+
+
+async def read_cluster(options: argparse.Namespace, accounting: Accounting) -> Snapshot:
+    """Read the cluster that the flags name. Raises `CommandError`."""
+    async with await connect(options) as client:
+        await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"), ("/api/v1/events", "events"))
+        try:
+            return await take_snapshot(client, accounting)
+        except (ApiError, Unreachable, msgspec.MsgspecError) as error:
+            raise CommandError(f"the cluster could not be read: {error}") from error
 
 
 def _refusal(error: ApiError, server: str, resource: str) -> str:

@@ -56,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
 
         return command(options)
 
+    def explain(options: argparse.Namespace) -> int:
+        from turb_kub.cli.explain import explain_pod as command
+
+        return command(options)
+
     def version(options: argparse.Namespace) -> int:
         print(f"turb-kub {__version__}")
         return 0
@@ -77,6 +82,23 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form (default: table)")
     add_flags(one)
     one.set_defaults(command=status)
+
+    one = commands.add_parser(
+        "explain",
+        help="show every node's numbers for one pod: why there, or why nowhere",
+        description="Show every node's numbers for one pod: why there, or why nowhere and what would help.",
+    )
+    one.add_argument("pod", metavar="NAMESPACE/POD", help="the pod; without a namespace one of default")
+    _add_cluster_flags(one)
+    one.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="a file in the place of a cluster: kubectl get nodes,pods,events -A -o json, or an export of kwokctl",
+    )
+    one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form (default: table)")
+    add_flags(one)
+    one.set_defaults(command=explain)
 
     one = commands.add_parser("version", help="print the version", description="Print the version.")
     one.set_defaults(command=version)

@@ -1,92 +1,142 @@
-"""The cluster as it is now, read once, for commands that look at it from outside."""
+"""The cluster at one moment, for commands that look at it from outside: read from the API server, or from a file."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import yaml
 
 from turb_kub.api.client import Client
 from turb_kub.api.events import DECISION_ANNOTATION
+from turb_kub.cli.errors import CommandError
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.report import Report, decode_report
 from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import Pod, decode_pod
 from turb_kub.objects.quantity import QuantityError
-from turb_kub.objects.wire import Decoder, ObjectMeta, Wire, WireList
+from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
 
 PAGE = "500"
+_MALFORMED = (msgspec.MsgspecError, QuantityError)
 _lists = Decoder(WireList)
+_identities = Decoder(Identified)
 
 
-class InvolvedObject(Wire):
+class Referred(Wire):
     uid: str = ""
 
 
 class WireEvent(Wire):
-    """What is read of a core/v1 event."""
+    """What is read of an event, core/v1 or events.k8s.io/v1."""
 
     metadata: ObjectMeta
-    involvedObject: InvolvedObject = msgspec.field(default_factory=InvolvedObject)
-    reason: str = ""
+    involvedObject: Referred | None = None
+    regarding: Referred | None = None
 
 
 _events = Decoder(WireEvent)
 
 
 class Snapshot(msgspec.Struct):
-    """Nodes and placed pods as a cluster; the pods of one scheduler; the last decision recorded for each, by uid."""
+    """Nodes and placed pods as a cluster; every pod; the last decision recorded for each, by uid."""
 
     cluster: Cluster
-    pods: list[Pod]
-    decisions: dict[str, Report]
-    #: Names of objects that could not be understood.
-    set_aside: list[str]
+    pods: list[Pod] = []
+    decisions: dict[str, Report] = {}
+    #: Objects that could not be understood, each with why.
+    set_aside: list[str] = []
+
+    def add(self, kind: str, item: msgspec.Raw | bytes) -> None:
+        """Take one object; kinds other than Node, Pod and Event are nothing to us."""
+        try:
+            match kind:
+                case "Node":
+                    self.cluster.set_node(decode_node(item))
+                case "Pod":
+                    self._add_pod(decode_pod(item, keep_demands=True))
+                case "Event":
+                    self._add_event(_events.decode(item))
+        except _MALFORMED as error:
+            self.set_aside.append(f"{kind.lower()} {_name(item)}: {error}")
+
+    def _add_pod(self, pod: Pod) -> None:
+        self.pods.append(pod)
+        if pod.node_name:
+            self.cluster.set_pod(pod)
+
+    def _add_event(self, event: WireEvent) -> None:
+        report = decode_report((event.metadata.annotations or {}).get(DECISION_ANNOTATION, ""))
+        about = event.involvedObject or event.regarding
+        if report is None or about is None:
+            return
+        # A pod is scheduled once, and that is the last word; of failures any says what the verdict was.
+        known = self.decisions.get(about.uid)
+        if known is None or known.node is None:
+            self.decisions[about.uid] = report
 
 
 async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
     """Read nodes, pods and our events. Raises `ApiError` or `Unreachable`."""
-    snapshot = Snapshot(Cluster(accounting), [], {}, [])
-    for item in await _list(client, "/api/v1/nodes", "nodes"):
-        try:
-            snapshot.cluster.set_node(decode_node(item))
-        except (msgspec.MsgspecError, QuantityError) as error:
-            snapshot.set_aside.append(f"a node: {error}")
-    for item in await _list(client, "/api/v1/pods", "pods"):
-        try:
-            pod = decode_pod(item, keep_demands=True)
-        except (msgspec.MsgspecError, QuantityError) as error:
-            snapshot.set_aside.append(f"a pod: {error}")
-            continue
-        if pod.node_name:
-            snapshot.cluster.set_pod(pod)
-        if pod.scheduler_name == accounting.scheduler_name:
-            snapshot.pods.append(pod)
-    snapshot.pods.sort(key=lambda pod: pod.key)
+    snapshot = Snapshot(Cluster(accounting))
     ours = {"fieldSelector": f"reportingComponent={accounting.scheduler_name}"}
-    for item in await _list(client, "/api/v1/events", "events", ours):
-        try:
-            event = _events.decode(item)
-        except msgspec.MsgspecError:
-            continue
-        report = decode_report((event.metadata.annotations or {}).get(DECISION_ANNOTATION, ""))
-        if report is not None:
-            _keep_latest(snapshot.decisions, event, report)
+    for kind, path, query in (
+        ("Node", "/api/v1/nodes", {}),
+        ("Pod", "/api/v1/pods", {}),
+        ("Event", "/api/v1/events", ours),
+    ):
+        for item in await _list(client, path, f"{kind.lower()}s", query):
+            snapshot.add(kind, item)
     return snapshot
 
 
-def _keep_latest(decisions: dict[str, Report], event: WireEvent, report: Report) -> None:
-    # A pod is scheduled once, and that is the last word; of failures the list's last is as good as any other.
-    known = decisions.get(event.involvedObject.uid)
-    if known is None or known.node is None:
-        decisions[event.involvedObject.uid] = report
+def read_snapshot(path: str, accounting: Accounting) -> Snapshot:
+    """Read the output of `kubectl get nodes,pods,events -A -o json` (or yaml), or an export of kwokctl.
+
+    Raises:
+        CommandError: the file cannot be read, or holds no node.
+    """
+    snapshot = Snapshot(Cluster(accounting))
+    for item in _documents(path):
+        for found in item.get("items", [item]) if str(item.get("kind", "")).endswith("List") else [item]:
+            if isinstance(found, Mapping):
+                snapshot.add(str(found.get("kind", "")), json.dumps(found, default=str).encode())
+    if not snapshot.cluster.node_count:
+        raise CommandError(
+            f"{path} holds no node: write it with kubectl get nodes,pods,events -A -o json, or kwokctl snapshot export",
+            2,
+        )
+    return snapshot
 
 
-async def _list(client: Client, path: str, resource: str, query: Mapping[str, str] | None = None) -> list[msgspec.Raw]:
+def _documents(path: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        # JSON is YAML as well, but the reader of YAML takes minutes for what the one of JSON reads at once.
+        documents = [json.loads(text)] if text.lstrip().startswith("{") else list(yaml.safe_load_all(text))
+    except OSError as error:
+        raise CommandError(f"{path} could not be read: {error.strerror or error}", 2) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise CommandError(f"{path} is neither JSON nor YAML: {' '.join(str(error).split())}", 2) from error
+    return [document for document in documents if isinstance(document, Mapping)]
+
+
+async def _list(client: Client, path: str, resource: str, query: Mapping[str, str]) -> list[msgspec.Raw]:
     items: list[msgspec.Raw] = []
-    page = {"limit": PAGE, **(query or {})}
+    page = {"limit": PAGE, **query}
     while True:
         decoded = _lists.decode(await client.request("GET", path, resource=resource, query=page))
         items += decoded.items or []
         if not decoded.metadata.continue_:
             return items
         page["continue"] = decoded.metadata.continue_
+
+
+def _name(item: msgspec.Raw | bytes) -> str:
+    try:
+        meta = _identities.decode(item).metadata
+    except msgspec.MsgspecError:
+        return "(no name)"
+    return f"{meta.namespace}/{meta.name}".lstrip("/")

@@ -2,17 +2,14 @@
 
 import argparse
 import asyncio
-import sys
 
 import msgspec
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from turb_kub.api.errors import ApiError, Unreachable
-from turb_kub.cli.connect import connect, probe, settings_of
+from turb_kub.cli.connect import BAD_INPUT, read_cluster, settings_of
 from turb_kub.cli.errors import CommandError
-from turb_kub.cli.snapshot import Snapshot, take_snapshot
+from turb_kub.cli.snapshot import Snapshot
+from turb_kub.cli.tables import console, show, table
 from turb_kub.cluster.cluster import MEMORY
 from turb_kub.decision.decide import decide
 from turb_kub.decision.policy import LeastRequestedMemory, Policy, PolicyError, load_policy
@@ -23,7 +20,6 @@ from turb_kub.objects.quantity import format_mebibytes
 from turb_kub.settings import Settings
 
 BAR = 24
-WIDTH_OF_A_LOG = 118
 
 
 class NodeStatus(msgspec.Struct):
@@ -58,7 +54,11 @@ class ClusterStatus(msgspec.Struct):
 def status(options: argparse.Namespace) -> int:
     """Print the state of the cluster."""
     settings = settings_of(options)
-    current = asyncio.run(_read(options, settings))
+    try:
+        policy = load_policy(settings.policy, settings.tie_percent)
+    except PolicyError as error:
+        raise CommandError(str(error), BAD_INPUT) from error
+    current = _state(asyncio.run(read_cluster(options, accounting_of(settings))), policy)
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(current)).decode())
     else:
@@ -66,20 +66,11 @@ def status(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(options: argparse.Namespace, settings: Settings) -> ClusterStatus:
-    try:
-        policy = load_policy(settings.policy, settings.tie_percent)
-    except PolicyError as error:
-        raise CommandError(str(error), 2) from error
-    async with await connect(options) as client:
-        await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"), ("/api/v1/events", "events"))
-        try:
-            snapshot = await take_snapshot(client, accounting_of(settings))
-        except (ApiError, Unreachable, msgspec.MsgspecError) as error:
-            raise CommandError(f"the cluster could not be read: {error}") from error
+def _state(snapshot: Snapshot, policy: Policy) -> ClusterStatus:
+    ours = [pod for pod in snapshot.pods if pod.scheduler_name == snapshot.cluster.accounting.scheduler_name]
     return ClusterStatus(
         nodes=_nodes(snapshot),
-        pods=[_pod(snapshot, pod, policy) for pod in snapshot.pods],
+        pods=[_pod(snapshot, pod, policy) for pod in sorted(ours, key=lambda pod: pod.key)],
         set_aside=snapshot.set_aside,
     )
 
@@ -173,9 +164,8 @@ def _ranked(report: Report, node: ReportedNode) -> str:
 
 
 def _print(current: ClusterStatus, settings: Settings) -> None:
-    # Where nobody looks at a terminal (a pipe, Ansible), the width is one that reads well in a log.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_LOG)
-    nodes = _table("NODE", "STATE", "MEMORY", "REQUESTED", "CEILING", "ALLOCATABLE", "PODS")
+    where = console()
+    nodes = table("NODE", "STATE", "MEMORY", "REQUESTED", "CEILING", "ALLOCATABLE", "PODS", folding="")
     for node in current.nodes:
         share = node.requested / node.ceiling if node.ceiling else 1.0
         nodes.add_row(
@@ -187,36 +177,18 @@ def _print(current: ClusterStatus, settings: Settings) -> None:
             format_mebibytes(node.allocatable),
             str(node.pods),
         )
-    _show(console, nodes)
+    show(where, nodes)
     if current.pods:
-        pods = _table("POD", "PHASE", "NODE", "WHY")
+        pods = table("POD", "PHASE", "NODE", "WHY", folding="WHY")
         for pod in current.pods:
             why = pod.why + (" (as of now)" if pod.as_of_now and pod.decision else "")
             pods.add_row(escape(f"{pod.namespace}/{pod.name}"), pod.phase, escape(pod.node or "-"), escape(why))
-        console.print()
-        _show(console, pods)
+        where.print()
+        show(where, pods)
     else:
-        console.print(f"\nNo pod has schedulerName {settings.scheduler_name}.")
+        where.print(f"\nNo pod has schedulerName {settings.scheduler_name}.")
     for name in current.set_aside:
-        console.print(escape(f"Set aside, not understood: {name}"))
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading != "WHY", overflow="fold")
-    return table
-
-
-def _show(console: Console, table: Table) -> None:
-    """Print a table without the blanks that would fill each line up to its full width."""
-    if console.is_terminal:
-        console.print(table)
-        return
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
+        where.print(escape(f"Set aside, not understood: {name}"))
 
 
 def _bar(share: float) -> str:

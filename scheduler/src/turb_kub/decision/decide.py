@@ -94,11 +94,7 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
         return Decision(
             None, policy.name, need.budget, 0, cluster.node_count, filters=frozenset({FIELDS}), pod_refusal=refusal
         )
-    codes = node_verdicts(cluster, pod.constraints)
-    for place, pod_filter in enumerate(POD_FILTERS, start=_FIRST_POD_FILTER):
-        refused = pod_filter.refused(cluster, pod)
-        if refused is not None:
-            codes = np.where((codes == PASSES) & refused, place, codes).astype(np.int8)
+    codes = filter_codes(cluster, pod)
     slots = np.flatnonzero((codes == PASSES) & fitting(cluster, need))
     rank = policy.rank(cluster, pod)[:size]
     if not len(slots):
@@ -113,8 +109,18 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
         asked=need.budget,
         feasible=len(slots),
         evaluated=cluster.node_count,
-        nodes=tuple(_report(cluster, slot, rank) for slot in _first(cluster, slots, rank, chosen)),
+        nodes=tuple(report(cluster, slot, rank) for slot in _first(cluster, slots, rank, chosen)),
     )
+
+
+def filter_codes(cluster: Cluster, pod: Pod) -> Codes:
+    """Return, for each slot, the code of the first filter that refuses it, room left aside (see `node_verdicts`)."""
+    codes = node_verdicts(cluster, pod.constraints)
+    for place, pod_filter in enumerate(POD_FILTERS, start=_FIRST_POD_FILTER):
+        refused = pod_filter.refused(cluster, pod)
+        if refused is not None:
+            codes = np.where((codes == PASSES) & refused, place, codes).astype(np.int8)
+    return codes
 
 
 def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Codes, rank: npt.NDArray[Any]) -> Decision:
@@ -140,11 +146,12 @@ def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Code
         evaluated=cluster.node_count,
         reasons=tuple(sorted(reasons.items())),
         filters=frozenset(filters),
-        nodes=tuple(_report(cluster, slot, rank, _details(cluster, slot, pod, need, codes)) for slot in nearest),
+        nodes=tuple(report(cluster, slot, rank, details(cluster, slot, pod, need, codes)) for slot in nearest),
     )
 
 
-def _details(cluster: Cluster, slot: int, pod: Pod, need: Need, codes: Codes) -> tuple[str, ...]:
+def details(cluster: Cluster, slot: int, pod: Pod, need: Need, codes: Codes) -> tuple[str, ...]:
+    """Say what refuses a node, with the numbers; nothing where nothing does."""
     code = int(codes[slot])
     if code >= _FIRST_POD_FILTER:
         return (POD_FILTERS[code - _FIRST_POD_FILTER].detail(cluster, slot, pod),)
@@ -164,7 +171,8 @@ def _first(cluster: Cluster, slots: npt.NDArray[np.intp], rank: npt.NDArray[Any]
     return [chosen, *(slot for slot in ordered if slot != chosen)][:REPORTED_NODES]
 
 
-def _report(cluster: Cluster, slot: int, rank: npt.NDArray[Any], refused: tuple[str, ...] = ()) -> NodeReport:
+def report(cluster: Cluster, slot: int, rank: npt.NDArray[Any], refused: tuple[str, ...] = ()) -> NodeReport:
+    """Return a node as a decision sees it."""
     return NodeReport(
         name=cluster.node_at(slot).name,
         rank=float(rank[slot]),

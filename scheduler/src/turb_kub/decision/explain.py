@@ -1,0 +1,77 @@
+"""A decision explained on every node, and what would have to change where there is none.
+
+For people, once in a while: it looks at each node in turn, which `decide` avoids.
+"""
+
+import msgspec
+import numpy as np
+
+from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.decide import Decision, NodeReport, decide, details, filter_codes, report
+from turb_kub.decision.filters.node_resources import LIMIT, Need, Shortage, need_of, shortages
+from turb_kub.decision.node_verdicts import EMPTY_SLOT, PASSES
+from turb_kub.decision.policy import Policy
+from turb_kub.objects.pod import Pod
+from turb_kub.objects.quantity import format_amount
+
+MEBIBYTE = 2**20
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A decision, every node by rank (feasible ones first), and the nearest fixes where no node was found."""
+
+    decision: Decision
+    nodes: tuple[NodeReport, ...]
+    fixes: tuple[str, ...]
+
+
+def explain(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: bool = True) -> Explanation:
+    """Decide about a pod and say of every node what speaks against it. Changes nothing."""
+    decision = decide(cluster, pod, policy, unknown_fields_fail=unknown_fields_fail)
+    need = need_of(cluster, pod)
+    codes = filter_codes(cluster, pod)
+    rank = policy.rank(cluster, pod)
+    reports = [
+        report(cluster, int(slot), rank, details(cluster, int(slot), pod, need, codes))
+        for slot in np.flatnonzero(codes != EMPTY_SLOT)
+    ]
+    reports.sort(key=lambda node: (bool(node.refusals), node.name != decision.node, node.rank, node.name))
+    fixes: tuple[str, ...] = ()
+    if decision.node is None and decision.pod_refusal is None:
+        fixes = _fixes(cluster, need, [int(slot) for slot in np.flatnonzero(codes == PASSES)])
+    return Explanation(decision, tuple(reports), fixes)
+
+
+def _fixes(cluster: Cluster, need: Need, slots: list[int]) -> tuple[str, ...]:
+    """The smallest ceiling that would do, and the smallest pod whose leaving would do, each on its best node."""
+    ceilings: list[tuple[int, str]] = []
+    leavers: list[tuple[int, str, str]] = []
+    for slot in slots:
+        name = cluster.node_at(slot).name
+        found = shortages(cluster, slot, need)
+        if all(shortage.filter == LIMIT for shortage in found):
+            # Whole MiB, rounded up: that is what the limit is set in.
+            ceilings += [(-(-(shortage.used + shortage.asked) // MEBIBYTE), name) for shortage in found]
+        leavers += [(pod.memory, pod.key, name) for pod in cluster.pods_on(name) if _would_do(cluster, pod, found)]
+    fixes = []
+    if ceilings:
+        mebibytes, name = min(ceilings)
+        fixes.append(f"{name} would take it under a ceiling of {mebibytes}Mi")
+    if leavers:
+        memory, key, name = min(leavers)
+        fixes.append(f"{name} would take it without {key} ({format_amount('memory', memory)})")
+    return tuple(fixes)
+
+
+def _would_do(cluster: Cluster, pod: Pod, found: list[Shortage]) -> bool:
+    """Whether a pod's leaving frees enough of everything that is short."""
+    for shortage in found:
+        if shortage.resource == "pods":
+            freed = 1
+        elif shortage.filter == LIMIT:
+            freed = cluster.accounting.budget(pod)
+        else:
+            freed = pod.amount(shortage.resource)
+        if freed < shortage.short:
+            return False
+    return True

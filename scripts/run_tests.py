@@ -140,9 +140,19 @@ def pass_on(pipe: IO[bytes], summaries: list[str]) -> None:
     pipe.close()
 
 
+def command_of(part: str, more: list[str], temporary: str) -> list[str]:
+    """The command line of a part.
+
+    The folder for pytest's temporary files is shorter than its own choice: sockets are made there, whose paths may have
+    no more than 107 characters.
+    """
+    own = [f"--basetemp={temporary}/{part}"] if PARTS[part][: len(PYTEST)] == PYTEST else []
+    return [*PARTS[part], *own, *more]
+
+
 def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     """Run one part, and end what it leaves behind."""
-    command = [*PARTS[part], *more]
+    command = command_of(part, more, env["TMPDIR"])
     print(f"--- {part}: {shlex.join([Path(command[0]).name, *command[1:]])}", flush=True)
     started = time.monotonic()
     process = subprocess.Popen(
@@ -213,7 +223,7 @@ def main(arguments: list[str]) -> int:
         print(f"usage: run_tests.py {'|'.join(PARTS)}... [-- arguments]", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    temporary = Path(tempfile.mkdtemp(prefix="turb-kub-tests-"))
+    temporary = Path(tempfile.mkdtemp(prefix="turb-kub-"))
     env = environment(os.environ, temporary)
     results = []
     interrupted = False

@@ -43,7 +43,7 @@ def test_all_pass(parts, tmp_path):
     assert (result_of(output, "unit"), result_of(output, "molecule")) == ("passed", "passed")
     assert output.endswith("\n======== 12 passed in 1.25s ========\ntests: 12 passed, 0 failed, 0 skipped\n")
     assert (tmp_path / "cache/report.txt").read_text() in output
-    assert not list(tmp_path.glob("turb-kub-tests-*"))
+    assert not list(tmp_path.glob("turb-kub-*"))
 
 
 def test_a_failing_part_does_not_keep_the_next_from_running(parts):
@@ -127,6 +127,12 @@ def test_files_of_a_failed_run_are_kept_and_named(parts):
     code, output = parts(unit="import os; open(os.environ['TMPDIR'] + '/trace', 'w'); exit(1)")
     assert code == 1
     assert Path(output.split("files are in ")[1].split("\n")[0], "trace").exists()
+
+
+def test_pytests_own_folders_have_short_paths():
+    commands = {part: run_tests.command_of(part, ["-x"], "/tmp/t") for part in run_tests.PARTS}
+    assert commands.pop("molecule")[1:] == ["test", "-x"]
+    assert [command[-2:] for command in commands.values()] == [[f"--basetemp=/tmp/t/{part}", "-x"] for part in commands]
 
 
 def test_the_users_cluster_is_out_of_sight(tmp_path):

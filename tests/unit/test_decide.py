@@ -71,6 +71,60 @@ def test_pod1_to_pod3_of_the_manifests_spread():
     assert homes == {"pod1": "node-1", "pod2": "node-2", "pod3": "node-1"}
 
 
+# Preferences decide among tied nodes
+
+SOFT = [{"key": "k", "effect": "PreferNoSchedule"}]
+
+
+def prefers(*terms):
+    preferred = [
+        {"weight": weight, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
+        for weight, key in terms
+    ]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def test_a_node_with_a_prefer_no_schedule_taint_is_the_last_of_tied_ones():
+    cluster = cluster_of(node("a", taints=SOFT), node("b"))
+    assert chosen(cluster, pod("p")) == "b"
+    assert chosen(cluster, pod("q", spec={"tolerations": [{"key": "k", "operator": "Exists"}]})) == "a"
+
+
+def test_preferred_node_affinity_weighs_tied_nodes():
+    cluster = cluster_of(node("a"), node("b", labels={"ssd": "y"}), node("c", labels={"ssd": "y", "fast": "y"}))
+    assert chosen(cluster, pod("p", spec=prefers((1, "ssd")))) == "b"
+    assert chosen(cluster, pod("q", spec=prefers((1, "ssd"), (1, "fast")))) == "c"
+    assert chosen(cluster, pod("r", spec=prefers((1, "none")))) == "a"
+
+
+def test_a_taint_outweighs_any_affinity():
+    cluster = cluster_of(node("a", taints=SOFT, labels={"ssd": "y"}), node("b"))
+    assert chosen(cluster, pod("p", spec=prefers(*[(100, "ssd")] * 50))) == "b"
+
+
+def test_preferences_do_not_outweigh_the_load():
+    cluster = cluster_of(node("a", taints=SOFT), node("b"), pods=(placed("x", "b", memory="1Gi"),))
+    assert chosen(cluster, pod("p", spec=prefers((100, "ssd")))) == "a"
+
+
+def test_what_decided_among_tied_nodes_is_told():
+    cluster = cluster_of(node("a"), node("b", labels={"ssd": "y"}))
+    assert decide(cluster, pod("p"), POLICY).tie == "name"
+    assert decide(cluster, pod("q", spec=prefers((1, "ssd"))), POLICY).tie == "preference"
+    cluster.set_pod(placed("x", "a", memory="1Gi"))
+    assert decide(cluster, pod("r", spec=prefers((1, "ssd"))), POLICY).tie == ""
+
+
+def test_preferences_follow_the_node():
+    cluster = cluster_of(node("a"), node("b"))
+    wanted = pod("p", spec=prefers((1, "ssd")))
+    assert chosen(cluster, wanted) == "a"
+    cluster.set_node(node("b", labels={"ssd": "y"}))
+    assert chosen(cluster, wanted) == "b"
+    cluster.set_node(node("b"))
+    assert chosen(cluster, wanted) == "a"
+
+
 # The ceiling
 
 

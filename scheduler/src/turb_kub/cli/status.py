@@ -11,7 +11,7 @@ from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot
 from turb_kub.cli.tables import console, show, table
 from turb_kub.cluster.cluster import MEMORY
-from turb_kub.decision.decide import decide
+from turb_kub.decision.decide import BY_NAME, decide
 from turb_kub.decision.policy import LeastRequestedMemory, Policy, PolicyError, load_policy
 from turb_kub.decision.report import Report, ReportedNode, report_of
 from turb_kub.loop.scheduler import accounting_of
@@ -148,9 +148,10 @@ def _why_there(report: Report) -> str:
     among = ", ".join(_ranked(report, node) for node in others)
     if report.feasible > len(report.nodes):
         among += f" and {report.feasible - len(report.nodes)} more"
-    if all(chosen.rank < node.rank for node in others):
+    if not report.tie:
         return f"{_measure(report)}: {_ranked(report, chosen)} before {among}{share}"
-    return f"tied on {_measure(report)}, first by name: {_ranked(report, chosen)}, {among}{share}"
+    decided = "first by name" if report.tie == BY_NAME else "preferred by the pod"
+    return f"tied on {_measure(report)}, {decided}: {_ranked(report, chosen)}, {among}{share}"
 
 
 def _measure(report: Report) -> str:

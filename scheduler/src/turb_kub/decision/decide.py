@@ -12,13 +12,15 @@ from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.decision.fields import checked_fields
 from turb_kub.decision.filters import FILTERS, NODE_FILTERS, POD_FILTERS
 from turb_kub.decision.filters.node_resources import Need, fitting, need_of, refusals, shortages
-from turb_kub.decision.node_verdicts import PASSES, Codes, node_verdicts
+from turb_kub.decision.node_verdicts import PASSES, Codes, node_misgivings, node_verdicts
 from turb_kub.decision.policy import Policy
 from turb_kub.objects.pod import Pod
 
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
 FIELDS = "PodSpecFields"
+BY_NAME = "name"
+BY_PREFERENCE = "preference"
 #: Codes of the pod filters follow those of the node filters (see `node_verdicts`).
 _FIRST_POD_FILTER = 1 + len(NODE_FILTERS)
 NO_NODES = "no nodes available to schedule pods"
@@ -46,6 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
         reasons: why nodes were refused, with how many; empty where a node was found.
         filters: the filters that refused, by name.
         nodes: the first `REPORTED_NODES` nodes, best first; of a failed decision those nearest to fitting.
+        tie: what decided among tied nodes, `BY_NAME` or `BY_PREFERENCE`; "" where one node ranked before all others.
         pod_refusal: a refusal that concerns the pod rather than any node, without a final stop.
     """
 
@@ -58,6 +61,7 @@ class Decision(msgspec.Struct, frozen=True):
     filters: frozenset[str] = frozenset()
     nodes: tuple[NodeReport, ...] = ()
     pod_refusal: str | None = None
+    tie: str = ""
 
     @property
     def message(self) -> str:
@@ -102,7 +106,7 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
     ranked = rank[slots]
     best = slots[ranked.argmin()]
     tied = slots[ranked <= ranked.min() + policy.tie_width(cluster, int(best))]
-    chosen = int(tied[cluster.ranks()[tied].argmin()]) if len(tied) > 1 else int(best)
+    chosen, tie = _of_tied(cluster, pod, tied) if len(tied) > 1 else (int(best), "")
     return Decision(
         node=cluster.node_at(chosen).name,
         policy=policy.name,
@@ -110,6 +114,7 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
         feasible=len(slots),
         evaluated=cluster.node_count,
         nodes=tuple(report(cluster, slot, rank) for slot in _first(cluster, slots, rank, chosen)),
+        tie=tie,
     )
 
 
@@ -121,6 +126,14 @@ def filter_codes(cluster: Cluster, pod: Pod) -> Codes:
         if refused is not None:
             codes = np.where((codes == PASSES) & refused, place, codes).astype(np.int8)
     return codes
+
+
+def _of_tied(cluster: Cluster, pod: Pod, tied: npt.NDArray[np.intp]) -> tuple[int, str]:
+    """Return the tied node that the pod's preferences like best, the first by name of several, and what decided."""
+    misgivings = node_misgivings(cluster, pod.constraints)
+    preferred = tied if misgivings is None else tied[misgivings[tied] == misgivings[tied].min()]
+    chosen = int(preferred[cluster.ranks()[preferred].argmin()])
+    return chosen, BY_NAME if len(preferred) == len(tied) else BY_PREFERENCE
 
 
 def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Codes, rank: npt.NDArray[Any]) -> Decision:

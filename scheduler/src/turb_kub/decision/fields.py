@@ -80,7 +80,7 @@ _POD_AFFINITY: Table = {_REQUIRED: Unsupported(), _PREFERRED: PREFERENCE}
 
 POD_SPEC: Table = {
     "affinity": {
-        "nodeAffinity": {_REQUIRED: Honoured("NodeAffinity"), _PREFERRED: PREFERENCE},
+        "nodeAffinity": {_REQUIRED: Honoured("NodeAffinity"), _PREFERRED: Honoured("node_verdicts")},
         "podAffinity": _POD_AFFINITY,
         "podAntiAffinity": _POD_AFFINITY,
     },

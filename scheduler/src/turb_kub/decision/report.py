@@ -2,7 +2,8 @@
 
 One shape for both outcomes, read by `turb-kub status`:
 
-    {"policy": "...", "node": "node-1" or null, "asked": "768Mi", "feasible": 2, "evaluated": 2, "message": "...",
+    {"policy": "...", "node": "node-1" or null, "asked": "768Mi", "feasible": 2, "evaluated": 2,
+     "tie": "" or "name" or "preference", "message": "...",
      "nodes": [{"name": "node-1", "rank": 0, "requested": "0Mi", "ceiling": "2048Mi", "refusals": ["..."]}, ...]}
 """
 
@@ -34,6 +35,8 @@ class Report(msgspec.Struct):
     nodes: tuple[ReportedNode, ...]
     #: kube-scheduler's text, of a failed decision.
     message: str = ""
+    #: What decided among tied nodes.
+    tie: str = ""
 
 
 def report_of(decision: Decision) -> Report:
@@ -51,6 +54,7 @@ def report_of(decision: Decision) -> Report:
             for node in decision.nodes
         ),
         message=decision.message,
+        tie=decision.tie,
     )
 
 

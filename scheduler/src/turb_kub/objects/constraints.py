@@ -1,4 +1,4 @@
-"""What a pod demands of a node's own properties: selectors, required node affinity, tolerations.
+"""What a pod demands of, and prefers in, a node's own properties: selectors, node affinity, tolerations.
 
 Equal demands are one object (`intern_constraints`): most pods of a cluster share a handful, and the filters' cache is
 keyed by it.
@@ -62,18 +62,24 @@ class Term(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
-    """A pod's demands on the node alone. Hashable; interned."""
+    """A pod's demands and preferences that concern the node alone. Hashable; interned."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     #: Terms of required node affinity, any of which suffices; None where the pod states no such affinity.
     required_terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    #: Terms of preferred node affinity with their weights.
+    preferred_terms: tuple[tuple[int, Term], ...] = ()
 
     def matches_affinity(self, name: str, labels: Mapping[str, str]) -> bool:
         """Tell whether nodeSelector and required node affinity both hold for a node."""
         if any(labels.get(key) != value for key, value in self.node_selector):
             return False
         return self.required_terms is None or any(term.matches(name, labels) for term in self.required_terms)
+
+    def preference_for(self, name: str, labels: Mapping[str, str]) -> int:
+        """Return the sum of the weights of the preferred terms that a node matches."""
+        return sum(weight for weight, term in self.preferred_terms if term.matches(name, labels))
 
     def tolerates(self, taint: Taint) -> bool:
         """Tell whether any toleration covers the taint (kubernetes.io, "Taints and Tolerations")."""
@@ -87,7 +93,8 @@ def constraints_of(spec: PodSpec) -> NodeConstraints:
     """Return the constraints of a pod spec, interned."""
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
-    if not spec.nodeSelector and required is None and not spec.tolerations:
+    preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution if affinity else None
+    if not spec.nodeSelector and required is None and not spec.tolerations and not preferred:
         return NO_CONSTRAINTS
     return _intern(
         NodeConstraints(
@@ -96,6 +103,7 @@ def constraints_of(spec: PodSpec) -> NodeConstraints:
             if required is None
             else tuple(_term(term) for term in required.nodeSelectorTerms or ()),
             tolerations=tuple(spec.tolerations or ()),
+            preferred_terms=tuple((term.weight, _term(term.preference)) for term in preferred or ()),
         )
     )
 

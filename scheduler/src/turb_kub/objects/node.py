@@ -9,8 +9,10 @@ from turb_kub.objects.wire import Decoder, Taint, WireNode
 #: On a node: overrides NODE_MEM_LIMIT_MB there. Whole MiB, at least 1.
 LIMIT_ANNOTATION = "turb-kub.io/node-mem-limit-mb"
 MEBIBYTE = 2**20
-#: Effects that keep new pods off a node; PreferNoSchedule only ranks it lower.
+#: Effects that keep new pods off a node.
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+#: The effect that only makes other nodes preferable.
+SOFT_EFFECT = "PreferNoSchedule"
 
 _nodes = Decoder(WireNode)
 
@@ -26,6 +28,8 @@ class Node(msgspec.Struct, gc=False):
     unschedulable: bool
     #: Taints whose effect is NoSchedule or NoExecute.
     taints: tuple[Taint, ...]
+    #: Taints whose effect is PreferNoSchedule.
+    soft_taints: tuple[Taint, ...] = ()
     #: Bytes, from the node's annotation; None where it has none.
     memory_limit: int | None = None
     #: Why the annotation was not understood; None where it was, or there is none.
@@ -59,6 +63,7 @@ def decode_node(data: bytes | str | msgspec.Raw) -> Node:
         ready=ready[0] if ready else "",
         unschedulable=wire.spec.unschedulable,
         taints=tuple(taint for taint in wire.spec.taints or () if taint.effect in HARD_EFFECTS),
+        soft_taints=tuple(taint for taint in wire.spec.taints or () if taint.effect == SOFT_EFFECT),
         memory_limit=limit,
         limit_error=error,
     )

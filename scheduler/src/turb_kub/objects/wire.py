@@ -68,8 +68,14 @@ class NodeSelector(Wire):
     nodeSelectorTerms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredSchedulingTerm(Wire):
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
 class NodeAffinity(Wire):
     requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredSchedulingTerm] | None = None
 
 
 class Affinity(Wire):

@@ -111,6 +111,7 @@ def clean_environment(root: Path, cache: Path) -> dict[str, str]:
         and name not in DROPPED_OF_PIP
     }
     return kept | {
+        "TMPDIR": str(cache / "tmp"),  # uv leaves lock files there
         "UV_CACHE_DIR": str(cache / "uv"),
         "UV_NO_CONFIG": "1",
         "UV_NO_PROGRESS": "1",
@@ -196,6 +197,7 @@ def make(root: Path, cache: Path, group: str) -> None:
     """Bring .venv to what uv.lock says for `group`, from whatever state it is in."""
     venv = root / ".venv"
     env = clean_environment(root, cache)
+    Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
     stamp = read_stamp(venv)
     group = group_to_make(venv, group)
     finished = wanted_stamp(root, group)  # before the work: a lock that changes meanwhile is not what was installed

@@ -106,7 +106,7 @@ def test_an_interrupt_lets_the_part_clean_up(tmp_path, number, to_all):
     with subprocess.Popen(
         [sys.executable, "-c", ONE_PART],
         cwd=ROOT,
-        env={"PATH": os.defpath, "TMPDIR": str(tmp_path)},
+        env={"PATH": os.defpath, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

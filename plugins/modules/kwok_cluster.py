@@ -379,9 +379,14 @@ class Cluster:
         self.folder = work_dir / "clusters" / name
         # Not kwok.yaml: kwokctl reads a file of that name in its work folder unasked.
         self.options = work_dir / "options.yaml"
-        self.components = read_components(self.folder / "kwok.yaml")
+        self.components: list[Component] = []
+        self.read()
 
     # what is there
+
+    def read(self) -> None:
+        """Read what kwokctl wrote down."""
+        self.components = read_components(self.folder / "kwok.yaml")
 
     def running(self) -> dict[str, int]:
         """Return the pids of the components that run."""
@@ -540,7 +545,7 @@ class Cluster:
         try:
             while (code := process.poll()) is None:
                 if not self.components:
-                    self.components = read_components(self.folder / "kwok.yaml")
+                    self.read()
                 # kwokctl writes the pid file once it has started a component.
                 started = {component.name for component in self.components if self.pid_file(component.name).exists()}
                 self.check_none_ended(started - set(self.running()))
@@ -553,7 +558,7 @@ class Cluster:
         if code != 0:
             lines = output.read_text(errors="replace").splitlines()[-LOG_LINES:]
             raise ClusterError(f"kwokctl failed. The last lines of {output}:\n" + "\n".join(lines))
-        self.components = read_components(self.folder / "kwok.yaml")
+        self.read()
         self.wait(deadline)
 
     def wait(self, deadline: float) -> None:
@@ -608,6 +613,7 @@ def present(cluster: Cluster, api_port: int, kubeconfig: Path, timeout: float, c
     if not check_mode:
         # The kwokctl of a run that was killed goes on working; who holds the lock now has not started one yet.
         end_processes(cluster.folder, cluster.options, only="kwokctl")
+        cluster.read()
     found = cluster.found()
     action = ACTIONS.get(found, "none")
     if action != "created" and api_port and api_port != cluster.port():
@@ -688,6 +694,8 @@ def main() -> None:
                 result = present(cluster, params["api_port"], kubeconfig, params["timeout"], module.check_mode)
     except ClusterError as error:
         module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or cluster.work_dir}: {error.strerror}.")
     module.exit_json(
         available=cluster.answers(),
         api_port=cluster.port(),

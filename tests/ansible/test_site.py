@@ -203,6 +203,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         played = WITHOUT_CLUSTER[name](workshop)
         assert not workshop.work.exists(), name
         assert list(workshop.home.iterdir()) == [], name
+        assert list((workshop.folder / "ansible/tmp").iterdir()) == [], name
         return workshop, played
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -209,4 +209,5 @@ def test_a_teardown_leaves_nothing(site: Site) -> None:
     assert processes_of(site.workshop.work) == {}
     left = {path.name for path in site.workshop.folder.iterdir()}
     assert left <= {"ansible", "home", "state", "source", "kubectl"}
-    assert list((site.workshop.folder / "state").rglob("*")) == []
+    for folder in ("state", "home", "ansible/tmp"):
+        assert list((site.workshop.folder / folder).rglob("*")) == []

@@ -25,7 +25,7 @@ PLAYS = {
     "scheduler": "Run the scheduler",
     "workload": "Apply the pods",
     "verify": "Check the placement and show it",
-    "teardown": "Remove everything",
+    "teardown": "Remove everything, if asked to",
 }
 
 # -- the inventory ----------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ PYTEST = [str(BIN / "python"), "-m", "pytest"]
 PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit"],
     "api": [*PYTEST, "tests/api"],
-    "ansible": [*PYTEST, "tests/ansible"],
+    # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
+    "ansible": [*PYTEST, "tests/ansible", "--numprocesses=2", "--dist=loadfile"],
     "molecule": [str(BIN / "molecule"), "test"],
 }
 

@@ -72,6 +72,12 @@ async def test_a_token_file_is_read_again_after_a_minute_and_no_sooner(tmp_path,
     assert await token(found) == "Bearer second"
 
 
+async def test_a_line_break_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_path):
+    (tmp_path / "token").write_text("first\n")
+    found = await load_credentials(kubeconfig(tmp_path, tokenFile="token"), None)
+    assert await token(found) == "Bearer first"
+
+
 async def test_after_a_401_a_token_file_is_read_at_once(tmp_path):
     file = tmp_path / "token"
     file.write_text("first")

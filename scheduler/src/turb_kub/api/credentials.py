@@ -70,7 +70,8 @@ class Credentials:
         if self._token_in_file and time.monotonic() - self._read_at > REREAD_AFTER:
             await self.refresh()
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        return {"Authorization": token} if token else {}
+        # A file that was written by hand ends with a line break, which no header may hold.
+        return {"Authorization": token.strip()} if token else {}
 
 
 async def load_credentials(kubeconfig: str | None, context: str | None) -> Credentials:

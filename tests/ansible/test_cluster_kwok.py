@@ -51,6 +51,14 @@ def listeners(pids: set[int]) -> dict[int, set[str]]:
     return found
 
 
+def node_manifest(folder: Path, name: str) -> Path:
+    """A file with a node as the role makes them."""
+    metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": "turb-kub"}}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
+    return path
+
+
 class Running:
     """The cluster that most of the tests share."""
 
@@ -199,6 +207,7 @@ def test_a_cluster_that_was_killed_is_started_again(running: Running) -> None:
     nodes, which are asked for at the same time.
     """
     before = running.components
+    assert running.kubectl("create", "configmap", "kept").returncode == 0
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as bystander:
         try:
             for pid in before.values():
@@ -219,7 +228,7 @@ def test_a_cluster_that_was_killed_is_started_again(running: Running) -> None:
     # On the same port, and what was stored is still there.
     record = running.first.answer("Say what later roles learn")["msg"]["record"]
     assert json.loads((running.workshop.work / "record.json").read_text()) == record
-    assert running.get("serviceaccount", "reader")
+    assert running.get("configmap", "kept")
     # The API server's way to write 32768Mi.
     nodes = {node["metadata"]["name"]: node["status"]["allocatable"] for node in running.get("nodes")["items"]}
     sizes = {name: size["memory"] for name, size in nodes.items()}
@@ -227,7 +236,11 @@ def test_a_cluster_that_was_killed_is_started_again(running: Running) -> None:
 
 
 def test_nodes_that_are_too_many_are_removed(running: Running) -> None:
-    played = running.workshop.play("up.yml", cluster_node_memory="32768Mi")
+    # The third one may be there already, if the cluster was asked for it before.
+    running.kubectl("create", "--filename", str(node_manifest(running.workshop.folder, "node-3")))
+    memory = running.get("node", "node-1")["status"]["capacity"]["memory"]
+    assert memory.endswith("Gi")
+    played = running.workshop.play("up.yml", cluster_node_memory=f"{int(memory[:-2]) * 1024}Mi")
     # Neither is a cluster that runs changed, nor is another way to write the same size a change.
     assert played.changes() == ["cluster : nodes | Remove nodes that are too many"], played.output
     assert [node["metadata"]["name"] for node in running.get("nodes")["items"]] == ["node-1", "node-2"]

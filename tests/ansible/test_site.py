@@ -198,8 +198,11 @@ Outcome = Callable[[str], tuple[Workshop, Played]]
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """How one of the plays above went, and in which folders; none of them may have left anything there."""
 
+    # Made here: pytest's factory is not meant for several threads, and its first call empties the folder of all.
+    folders = {name: tmp_path_factory.mktemp("play") for name in WITHOUT_CLUSTER}
+
     def run(name: str) -> tuple[Workshop, Played]:
-        workshop = Workshop(tmp_path_factory.mktemp("play"), "turb-kub-test-s")
+        workshop = Workshop(folders[name], "turb-kub-test-s")
         played = WITHOUT_CLUSTER[name](workshop)
         assert not workshop.work.exists(), name
         assert list(workshop.home.iterdir()) == [], name

@@ -197,7 +197,6 @@ Outcome = Callable[[str], tuple[Workshop, Played]]
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """How one of the plays above went, and in which folders; none of them may have left anything there."""
-
     # Made here: pytest's factory is not meant for several threads, and its first call empties the folder of all.
     folders = {name: tmp_path_factory.mktemp("play") for name in WITHOUT_CLUSTER}
 

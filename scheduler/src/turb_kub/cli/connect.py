@@ -1,4 +1,4 @@
-"""From the flags of a command to its settings and to a client that is known to work."""
+"""From the flags of a command to its settings, its policy and a client that is known to work."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, take_snapshot
 from turb_kub.cluster.accounting import Accounting
+from turb_kub.decision.policy import Policy, PolicyError, load_policy
 from turb_kub.settings import Settings, SettingsError, load_settings
 
 BAD_INPUT = 2
@@ -21,6 +22,14 @@ def settings_of(options: argparse.Namespace) -> Settings:
     try:
         return load_settings(vars(options), os.environ)
     except SettingsError as error:
+        raise CommandError(str(error), BAD_INPUT) from error
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return the policy that the settings name. Raises `CommandError`."""
+    try:
+        return load_policy(settings.policy, settings.tie_percent)
+    except PolicyError as error:
         raise CommandError(str(error), BAD_INPUT) from error
 
 

@@ -6,13 +6,13 @@ import asyncio
 import msgspec
 from rich.markup import escape
 
-from turb_kub.cli.connect import BAD_INPUT, read_cluster, settings_of
+from turb_kub.cli.connect import BAD_INPUT, policy_of, read_cluster, settings_of
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, read_snapshot
 from turb_kub.cli.tables import console, show, table
 from turb_kub.decision.decide import NodeReport
 from turb_kub.decision.explain import Explanation, explain
-from turb_kub.decision.policy import LeastRequestedMemory, PolicyError, load_policy
+from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.decision.report import Report, report_of
 from turb_kub.loop.scheduler import accounting_of
 from turb_kub.objects.pod import Pod
@@ -75,10 +75,7 @@ def _find(snapshot: Snapshot, key: str) -> Pod:
 
 def _explain(snapshot: Snapshot, pod: Pod, settings: Settings) -> Explanation:
     """Explain a pod as if it were not placed yet."""
-    try:
-        policy = load_policy(settings.policy, settings.tie_percent)
-    except PolicyError as error:
-        raise CommandError(str(error), BAD_INPUT) from error
+    policy = policy_of(settings)
     snapshot.cluster.remove_pod(pod.uid)
     return explain(snapshot.cluster, pod, policy, unknown_fields_fail=settings.unknown_fields == "fail")
 

@@ -13,10 +13,9 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from turb_kub import __version__
-from turb_kub.cli.connect import BAD_INPUT, connect, probe, settings_of
+from turb_kub.cli.connect import BAD_INPUT, connect, policy_of, probe, settings_of
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.logs import set_up_logs
-from turb_kub.decision.policy import PolicyError, load_policy
 from turb_kub.loop.http import PortInUse, serve
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.scheduler import Scheduler
@@ -38,10 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
-    try:
-        policy = load_policy(settings.policy, settings.tie_percent)
-    except PolicyError as error:
-        raise CommandError(str(error), BAD_INPUT) from error
+    policy = policy_of(settings)
     metrics = Metrics(profile=settings.scheduler_name)
     async with await connect(options, metrics.observe_request) as client:
         scheduler = Scheduler(client, settings, policy, metrics)

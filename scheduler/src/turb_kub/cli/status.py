@@ -6,13 +6,12 @@ import asyncio
 import msgspec
 from rich.markup import escape
 
-from turb_kub.cli.connect import BAD_INPUT, read_cluster, settings_of
-from turb_kub.cli.errors import CommandError
+from turb_kub.cli.connect import policy_of, read_cluster, settings_of
 from turb_kub.cli.snapshot import Snapshot
 from turb_kub.cli.tables import console, show, table
 from turb_kub.cluster.cluster import MEMORY
 from turb_kub.decision.decide import BY_NAME, decide
-from turb_kub.decision.policy import LeastRequestedMemory, Policy, PolicyError, load_policy
+from turb_kub.decision.policy import LeastRequestedMemory, Policy
 from turb_kub.decision.report import Report, ReportedNode, report_of
 from turb_kub.loop.scheduler import accounting_of
 from turb_kub.objects.pod import Pod
@@ -54,10 +53,7 @@ class ClusterStatus(msgspec.Struct):
 def status(options: argparse.Namespace) -> int:
     """Print the state of the cluster."""
     settings = settings_of(options)
-    try:
-        policy = load_policy(settings.policy, settings.tie_percent)
-    except PolicyError as error:
-        raise CommandError(str(error), BAD_INPUT) from error
+    policy = policy_of(settings)
     current = _state(asyncio.run(read_cluster(options, accounting_of(settings))), policy)
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(current)).decode())

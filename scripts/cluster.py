@@ -47,6 +47,8 @@ def shell_lines(work: Path, record: dict[str, object]) -> list[str]:
     programs = Path(str(record["kubectl"])).parent
     return [
         f"export KUBECONFIG={shlex.quote(str(work / 'kubeconfig'))}",
+        # kubectl keeps what it learnt of a server; of this one it may go with the cluster.
+        f"export KUBECACHEDIR={shlex.quote(str(work / 'tmp/kubectl'))}",
         f'export PATH={shlex.quote(str(programs))}:"$PATH"',
     ]
 

@@ -224,6 +224,8 @@ def main(arguments: list[str]) -> int:
         print(f"usage: run_tests.py {'|'.join(PARTS)}... [-- arguments]", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell starts what runs in the background with this one ignored, and what ignores it here does so in every part.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     temporary = Path(tempfile.mkdtemp(prefix="turb-kub-"))
     env = environment(os.environ, temporary)
     results = []

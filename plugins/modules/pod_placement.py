@@ -327,7 +327,7 @@ def main() -> None:
         "problems": problems,
     }
     if problems:
-        module.fail_json(msg="The placement is not as it should be: " + "; ".join(problems) + ".", **result)
+        module.fail_json(msg="The placement is not as it should be: " + "; ".join(problems).rstrip(".") + ".", **result)
     module.exit_json(**result)
 
 

@@ -172,6 +172,8 @@ def ensure(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
             reason = "others could read it"
     except FileNotFoundError:
         reason = "there was none"
+    except UnicodeDecodeError:
+        reason = "it was no token"
     if reason and not check_mode:
         write(path, request(params))
     return {"changed": bool(reason), "reason": reason}

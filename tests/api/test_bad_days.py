@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from turb_kub.api.pods import bind
 from turb_kub.decision.policy import LeastRequestedMemory
 
 from tests.api.double import ApiDouble, answers, cuts_off, says
@@ -454,6 +455,25 @@ async def test_a_refused_bind_is_told_once_and_tried_again(double):
     (patch,) = double.patches
     assert patch["status"]["conditions"][0]["reason"] == "SchedulerError"
     assert patch["status"]["conditions"][0]["message"] == "binding was refused: no"
+
+
+async def test_a_bind_that_fails_in_an_unforeseen_way_loses_no_room_and_no_pod(double, monkeypatch, caplog):
+    failed: list[bool] = []
+
+    async def fails_once(*arguments):
+        if not failed:
+            failed.append(True)
+            raise ZeroDivisionError("unforeseen")
+        return await bind(*arguments)
+
+    monkeypatch.setattr("turb_kub.loop.binder.bind", fails_once)
+    monkeypatch.setattr("turb_kub.loop.binder.CONFIRM_WITHIN", 0.0)
+    monkeypatch.setattr("turb_kub.loop.scheduler.CONFIRM_EVERY", 0.05)
+    double.put("pods", wire_pod("p", memory="1Gi"))
+    async with running(Token(double.url)) as scheduler:
+        await placed_at_last(scheduler, double, "p")
+    assert "a binding failed in a way that is a bug here: ZeroDivisionError: unforeseen" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_while_a_bind_is_not_settled_its_room_is_not_given_away(double):

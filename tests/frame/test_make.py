@@ -131,7 +131,7 @@ def test_env_can_be_evaluated(make, checkout, work, home):
     )
     assert shell.stdout == f"kubectl of {work}/kubeconfig\n/bin\n", shell.stderr
     # Also without -s, which is what the README says, each line is one export.
-    assert [shlex.split(line)[0] for line in done.stdout.splitlines()] == ["export", "export"]
+    assert [shlex.split(line)[0] for line in done.stdout.splitlines()] == ["export", "export", "export"]
 
 
 def test_status_runs_turb_kub_on_this_cluster(make, work):

@@ -30,6 +30,7 @@ LABELS = {"zone": "a", "disk": "ssd", "cores": "8", "name": "8x"}
         ("cores", "Gt", ("7.5",), False),
         ("cores", "Gt", ("1", "2"), False),
         ("cores", "Gt", ("9" * 30,), False),
+        ("cores", "Lt", ("9" * 5000,), False),
         ("name", "Gt", ("7",), False),
         ("rack", "Lt", ("9",), False),
         ("zone", "Near", ("a",), False),

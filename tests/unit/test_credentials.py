@@ -78,6 +78,18 @@ async def test_a_line_break_at_the_end_of_a_token_file_is_not_part_of_the_token(
     assert await token(found) == "Bearer first"
 
 
+@pytest.mark.parametrize("text", ["gar\nbage", "gar\0bage", "gar\tbage", "gärbage"])
+async def test_a_token_that_no_header_may_hold_is_not_taken(tmp_path, clock, text):
+    file = tmp_path / "token"
+    file.write_text("first")
+    found = await load_credentials(kubeconfig(tmp_path, tokenFile="token"), None)
+    file.write_text(text)
+    clock.now += REREAD_AFTER + 1
+    assert await token(found) == "Bearer first"
+    with pytest.raises(CredentialsError, match="characters that no token has"):
+        await load_credentials(kubeconfig(tmp_path, tokenFile="token"), None)
+
+
 async def test_after_a_401_a_token_file_is_read_at_once(tmp_path):
     file = tmp_path / "token"
     file.write_text("first")

@@ -141,7 +141,7 @@ def test_the_annotation_of_a_node_overrides_the_limit():
     assert chosen(cluster_of(node("a"), roomy, node_memory_limit=LIMIT), pod("p", memory="3Gi")) == "b"
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", "0", "1e3", "", "1.5", "99999999999"])
+@pytest.mark.parametrize("text", ["abc", "-1", "0", "1e3", "", "1.5", "99999999999", "9" * 5000])
 def test_an_annotation_that_is_no_number_leaves_the_general_limit(text):
     odd = node("a", annotations={"turb-kub.io/node-mem-limit-mb": text})
     assert odd.limit_error is not None

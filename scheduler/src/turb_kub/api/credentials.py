@@ -30,6 +30,7 @@ class Credentials:
         self._kubeconfig = kubeconfig
         self._context = context
         self._configuration: Any = None
+        self._token = ""
         self._read_at = 0.0
         self._token_in_file = kubeconfig is None or _names_token_file(kubeconfig, context)
         self.ssl_context: ssl.SSLContext | None = None
@@ -51,6 +52,12 @@ class Credentials:
                 )
         except (ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
             raise CredentialsError(_explain(self._kubeconfig, self._context, error)) from error
+        token = await configuration.get_api_key_with_prefix("BearerToken")
+        # A file that was written by hand ends with a line break, which no header may hold.
+        token = token.strip() if token else ""
+        if not token.isprintable() or not token.isascii():
+            raise CredentialsError("the token holds characters that no token has; write it again")
+        self._token = token
         self._configuration = configuration
         self._read_at = time.monotonic()
         if self.ssl_context is None:
@@ -69,9 +76,7 @@ class Credentials:
         """Return the headers that authenticate a request, from a token not older than a minute."""
         if self._token_in_file and time.monotonic() - self._read_at > REREAD_AFTER:
             await self.refresh()
-        token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        # A file that was written by hand ends with a line break, which no header may hold.
-        return {"Authorization": token.strip()} if token else {}
+        return {"Authorization": self._token} if self._token else {}
 
 
 async def load_credentials(kubeconfig: str | None, context: str | None) -> Credentials:

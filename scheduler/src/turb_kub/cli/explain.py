@@ -9,7 +9,7 @@ from rich.markup import escape
 from turb_kub.cli.connect import BAD_INPUT, policy_of, read_cluster, settings_of
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, read_snapshot
-from turb_kub.cli.tables import console, show, table
+from turb_kub.cli.tables import NO_LIMIT, console, show, table
 from turb_kub.decision.decide import NodeReport
 from turb_kub.decision.explain import Explanation, explain
 from turb_kub.decision.policy import LeastRequestedMemory
@@ -59,7 +59,7 @@ def explain_pod(options: argparse.Namespace) -> int:
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        _print(found, explanation)
+        _print(found, explanation, limited=settings.node_mem_limit_mb is not None)
     return 0
 
 
@@ -93,7 +93,7 @@ def _message(pod: Pod, explanation: Explanation) -> str:
     return f"{pod.key} is on {pod.node_name}; as of now {decision.node or 'no node'} would be chosen"
 
 
-def _print(found: Explained, explanation: Explanation) -> None:
+def _print(found: Explained, explanation: Explanation, *, limited: bool) -> None:
     where = console()
     where.print(escape(found.message))
     if explanation.decision.message:
@@ -110,5 +110,7 @@ def _print(found: Explained, explanation: Explanation) -> None:
             escape("; ".join(node.refusals)) or ("chosen" if node.name == found.decision.node else "fits"),
         )
     show(where, nodes)
+    if not limited:
+        where.print(NO_LIMIT)
     for fix in found.fixes:
         where.print(escape(f"Fix: {fix}"))

@@ -16,11 +16,10 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.report import Report, decode_report
 from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import Pod, decode_pod
-from turb_kub.objects.quantity import QuantityError
 from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
 
 PAGE = "500"
-_MALFORMED = (msgspec.MsgspecError, QuantityError)
+_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 _lists = Decoder(WireList)
 _identities = Decoder(Identified)
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from turb_kub.cli.connect import policy_of, read_cluster, settings_of
 from turb_kub.cli.snapshot import Snapshot
-from turb_kub.cli.tables import console, show, table
+from turb_kub.cli.tables import NO_LIMIT, console, show, table
 from turb_kub.cluster.cluster import MEMORY
 from turb_kub.decision.decide import BY_NAME, decide
 from turb_kub.decision.policy import LeastRequestedMemory, Policy
@@ -175,6 +175,8 @@ def _print(current: ClusterStatus, settings: Settings) -> None:
             str(node.pods),
         )
     show(where, nodes)
+    if settings.node_mem_limit_mb is None:
+        where.print(NO_LIMIT)
     if current.pods:
         pods = table("POD", "PHASE", "NODE", "WHY", folding="WHY")
         for pod in current.pods:

@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH_OF_A_LOG = 118
+#: The running scheduler may well have a limit; this command knows only what it was told.
+NO_LIMIT = "No NODE_MEM_LIMIT_MB was given here: ceilings are allocatable memory. --config takes the scheduler's file."
 
 
 def console() -> Console:

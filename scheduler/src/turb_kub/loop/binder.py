@@ -109,9 +109,18 @@ class Binder:
         self._tasks.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a binding failed in a way that is a bug here", exc_info=error)
+            log.error("a binding failed in a way that is a bug here: %s: %s", type(error).__name__, error)
+            log.debug("the trace of that", exc_info=error)
 
     async def _bind(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
+        try:
+            await self._carry_out(pod, assumed, decision, began)
+        except Exception:
+            # Whatever became of it, `confirm` reads the pod and settles it: its room is not lost, nor given away.
+            self._unconfirmed[pod.uid] = self._clock()
+            raise
+
+    async def _carry_out(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
         outcome = await bind(self._client, pod, assumed.node_name)
         match outcome.answer:
             case Answer.BOUND:

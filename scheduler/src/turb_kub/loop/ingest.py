@@ -9,14 +9,14 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
 from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import Pod, decode_pod
-from turb_kub.objects.quantity import QuantityError
 from turb_kub.objects.wire import Decoder, Identified
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.queue.wakeups import Event
 
 log = logging.getLogger(__name__)
 
-MALFORMED = (msgspec.MsgspecError, QuantityError, RecursionError)
+#: What reading an object may raise, whatever is in it; msgspec's and our own errors are ValueErrors.
+MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 _identities = Decoder(Identified)
 
 

@@ -141,6 +141,6 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    if not _INTEGER.fullmatch(text) or (value := int(text)) not in _INT64:
+    if len(text) > 20 or not _INTEGER.fullmatch(text) or (value := int(text)) not in _INT64:
         return None
     return value

@@ -39,8 +39,9 @@ class Node(msgspec.Struct, gc=False):
 def parse_mebibytes(text: str) -> int:
     """Return whole MiB as bytes. Raises `QuantityError` for anything but a whole number of at least 1."""
     stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdecimal()) or int(stripped) < 1 or len(stripped) > 10:
-        raise QuantityError(f"{text!r} is not a whole number of MiB (at least 1, for example 2048)")
+    # The length first: Python refuses to make a number of thousands of digits.
+    if len(stripped) > 10 or not (stripped.isascii() and stripped.isdecimal()) or int(stripped) < 1:
+        raise QuantityError(f"{text[:40]!r} is not a whole number of MiB (at least 1, for example 2048)")
     return int(stripped) * MEBIBYTE
 
 

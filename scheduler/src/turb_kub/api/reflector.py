@@ -51,7 +51,6 @@ class Reflector:
 
     Attributes:
         synced: set once the first list is in the sink.
-        lists: how many lists were made; more than one means that a watch was lost for good.
     """
 
     def __init__(self, client: Client, path: str, resource: str, sink: Sink) -> None:
@@ -63,7 +62,6 @@ class Reflector:
         self._wait = FIRST_WAIT
         self._trouble: str | None = None
         self.synced = asyncio.Event()
-        self.lists = 0
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -100,7 +98,6 @@ class Reflector:
             query = {"limit": str(PAGE), "continue": decoded.metadata.continue_}
         self._sink.replace(items)
         self._version = decoded.metadata.resourceVersion
-        self.lists += 1
         self._recovered()
         self.synced.set()
 

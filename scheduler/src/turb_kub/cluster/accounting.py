@@ -3,8 +3,8 @@
 import msgspec
 
 from turb_kub.objects.pod import Pod
+from turb_kub.objects.quantity import MEBIBYTE
 
-MEBIBYTE = 2**20
 #: What a pod of ours that states no memory adds to a node's load. Only for ranking: without it such pods would all go
 #: to one node. kube-scheduler scores such pods with the same 200 MiB.
 RANKING_DEFAULT = 200 * MEBIBYTE

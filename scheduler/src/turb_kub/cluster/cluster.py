@@ -159,9 +159,6 @@ class Cluster:
     def placed_uids(self) -> set[str]:
         return set(self._placed)
 
-    def assumed_pods(self) -> list[Pod]:
-        return [self._placed[uid] for uid in self._assumed]
-
     def pods_on(self, node_name: str) -> list[Pod]:
         """Pods that the node holds or is about to hold, terminal ones left out."""
         return list(self._by_node.get(node_name, {}).values())

@@ -12,9 +12,7 @@ from turb_kub.decision.filters.node_resources import LIMIT, Need, Shortage, need
 from turb_kub.decision.node_verdicts import EMPTY_SLOT, PASSES
 from turb_kub.decision.policy import Policy
 from turb_kub.objects.pod import Pod
-from turb_kub.objects.quantity import format_amount
-
-MEBIBYTE = 2**20
+from turb_kub.objects.quantity import MEBIBYTE, format_amount
 
 
 class Explanation(msgspec.Struct, frozen=True):

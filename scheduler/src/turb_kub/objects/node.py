@@ -2,13 +2,12 @@
 
 import msgspec
 
-from turb_kub.objects.quantity import QuantityError
+from turb_kub.objects.quantity import MEBIBYTE, QuantityError
 from turb_kub.objects.requests import Requests, parse_quantities, whole_amounts
 from turb_kub.objects.wire import Decoder, Taint, WireNode
 
 #: On a node: overrides NODE_MEM_LIMIT_MB there. Whole MiB, at least 1.
 LIMIT_ANNOTATION = "turb-kub.io/node-mem-limit-mb"
-MEBIBYTE = 2**20
 #: Effects that keep new pods off a node.
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 #: The effect that only makes other nodes preferable.

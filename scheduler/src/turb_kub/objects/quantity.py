@@ -13,6 +13,8 @@ from functools import lru_cache
 #: The largest amount that is told apart from larger ones. The API stores amounts up to 2^63-1; 2^52 keeps the sum of
 #: two thousand absurd requests within a 64-bit array element, and no node has 4 PiB of memory.
 MAX_AMOUNT = 2**52
+#: Bytes.
+MEBIBYTE = 2**20
 
 _GRAMMAR = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
@@ -83,8 +85,8 @@ def to_units(value: Fraction, *, milli: bool = False) -> int:
 
 def format_mebibytes(amount: int) -> str:
     """Return bytes as mebibytes the way `kubectl` would write them: "768Mi", or "0.5Mi" where it is not whole."""
-    mebibytes, rest = divmod(amount, 2**20)
-    return f"{mebibytes}Mi" if not rest else f"{amount / 2**20:.1f}Mi"
+    mebibytes, rest = divmod(amount, MEBIBYTE)
+    return f"{mebibytes}Mi" if not rest else f"{amount / MEBIBYTE:.1f}Mi"
 
 
 def format_amount(resource: str, amount: int) -> str:

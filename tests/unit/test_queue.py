@@ -1,7 +1,7 @@
 """The scheduling queue, on a clock that the test turns."""
 
 import pytest
-from turb_kub.decision.filters import FILTERS
+from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS
 from turb_kub.decision.filters.node_resources import FIT, LIMIT
 from turb_kub.queue.queue import FLUSH_AFTER, SchedulingQueue
 from turb_kub.queue.wakeups import Event
@@ -65,7 +65,7 @@ def test_only_an_event_that_could_help_wakes_a_pod(filters, event, wakes):
     assert popped(queue, 100) == ("p" if wakes else None)
 
 
-@pytest.mark.parametrize("one", FILTERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*NODE_FILTERS, *POD_FILTERS], ids=lambda one: one.name)
 def test_every_filter_has_its_wake_up(one):
     queue = queue_of(pod("p"))
     refuse(queue, 0, one.name)

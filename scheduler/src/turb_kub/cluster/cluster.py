@@ -20,6 +20,8 @@ Bools = npt.NDArray[np.bool_]
 CPU, MEMORY, STORAGE, PODS = range(4)
 _FIRST_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _FIRST_SLOTS = 16
+#: The arrays that hold amounts, by name.
+_AMOUNTS = ("allocatable", "requested", "free", "ceiling", "budgeted", "headroom", "load")
 
 
 class Cluster:
@@ -27,10 +29,11 @@ class Cluster:
 
     Attributes (arrays hold one element or row a slot; `size` slots are in use, some perhaps empty):
         present: whether the slot holds a node.
-        allocatable, requested: [slot, column] amounts; a column a resource, `columns` names them. The column "pods"
-            counts pods.
+        allocatable, requested, free: [slot, column] amounts; a column a resource, `columns` names them. The column
+            "pods" counts pods. Free is what is allocatable less what is requested, so perhaps negative.
         ceiling: bytes; the smaller of the node's memory limit and its allocatable memory.
         budgeted: bytes taken of the ceiling.
+        headroom: bytes left under the ceiling, perhaps negative.
         load: bytes by which nodes are ranked.
         name_rank: the node's place when all are sorted by name; ties end there.
     """
@@ -40,10 +43,13 @@ class Cluster:
         self.columns: dict[str, int] = {name: column for column, name in enumerate(_FIRST_RESOURCES)}
         self.nodes: list[Node | None] = []
         self.present: Bools = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
-        self.allocatable: Int64s = np.zeros((_FIRST_SLOTS, len(self.columns)), dtype=np.int64)
-        self.requested: Int64s = np.zeros((_FIRST_SLOTS, len(self.columns)), dtype=np.int64)
+        # A filter compares one column of all slots at a time: in this order a column lies in one piece.
+        self.allocatable: Int64s = np.zeros((_FIRST_SLOTS, len(self.columns)), dtype=np.int64, order="F")
+        self.requested: Int64s = np.zeros_like(self.allocatable)
+        self.free: Int64s = np.zeros_like(self.allocatable)
         self.ceiling: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.budgeted: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.headroom: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.load: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.name_rank: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         #: Slots whose node (not its pods) changed, oldest first, and how many older ones were dropped.
@@ -52,6 +58,8 @@ class Cluster:
         self._slots: dict[str, int] = {}
         self._empty: list[int] = []
         self._ranks_are_stale = False
+        #: Whether the slots happen to be in the order of their nodes' names: true where nodes came by one list.
+        self._in_name_order = True
         #: Host ports that are taken.
         self.ports = TakenPorts()
         self._placed: dict[str, Pod] = {}
@@ -102,7 +110,9 @@ class Cluster:
         self.allocatable[slot] = 0
         for name, amount in node.allocatable:
             self.allocatable[slot, self.columns[name]] = amount
+        self.free[slot] = self.allocatable[slot] - self.requested[slot]
         self.ceiling[slot] = self._ceiling(node, int(self.allocatable[slot, MEMORY]))
+        self.headroom[slot] = self.ceiling[slot] - self.budgeted[slot]
         self._note_change(slot)
         return True
 
@@ -113,7 +123,7 @@ class Cluster:
             return False
         self.nodes[slot] = None
         self.present[slot] = False
-        for array in (self.allocatable, self.requested, self.ceiling, self.budgeted, self.load):
+        for array in self._amounts():
             array[slot] = 0
         self._empty.append(slot)
         self._ranks_are_stale = True
@@ -137,7 +147,14 @@ class Cluster:
             for rank, name in enumerate(sorted(self._slots)):
                 self.name_rank[self._slots[name]] = rank
             self._ranks_are_stale = False
+            taken = self.name_rank[: self.size][self.present[: self.size]]
+            self._in_name_order = bool((taken[1:] > taken[:-1]).all())
         return self.name_rank[: self.size]
+
+    def first_by_name(self, slots: npt.NDArray[np.intp]) -> int:
+        """Return the one of some slots (ascending, at least one, none empty) whose node's name comes first."""
+        ranks = self.ranks()
+        return int(slots[0] if self._in_name_order else slots[ranks[slots].argmin()])
 
     # Pods
 
@@ -216,6 +233,10 @@ class Cluster:
                 wrong.append(
                     f"{node.name}: requested {self.requested[slot].tolist()}, pods sum to {requested.tolist()}"
                 )
+            if not np.array_equal(self.allocatable[slot] - requested, self.free[slot]):
+                wrong.append(f"{node.name}: free is not what is allocatable less what is requested")
+            if int(self.headroom[slot]) != int(self.ceiling[slot]) - budgeted:
+                wrong.append(f"{node.name}: headroom is not what the ceiling leaves")
             if (budgeted, load) != (int(self.budgeted[slot]), int(self.load[slot])):
                 wrong.append(f"{node.name}: budget and load {budgeted}, {load} differ from the sums kept")
         return wrong
@@ -236,7 +257,10 @@ class Cluster:
         columns, amounts = self.taken(pod)
         for column, amount in zip(columns, amounts, strict=True):
             self.requested[slot, column] += sign * amount
-        self.budgeted[slot] += sign * self.accounting.budget(pod)
+            self.free[slot, column] -= sign * amount
+        budget = self.accounting.budget(pod)
+        self.budgeted[slot] += sign * budget
+        self.headroom[slot] -= sign * budget
         self.load[slot] += sign * self.accounting.load(pod)
 
     def _ceiling(self, node: Node, allocatable: int) -> int:
@@ -266,18 +290,23 @@ class Cluster:
         return slot
 
     def _grow(self) -> None:
-        for name in ("present", "allocatable", "requested", "ceiling", "budgeted", "load", "name_rank"):
+        more = len(self.present)
+        for name in ("present", "name_rank", *_AMOUNTS):
             array = getattr(self, name)
-            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+            grown = np.pad(array, ((0, more), (0, 0)) if array.ndim == 2 else (0, more))
+            setattr(self, name, np.asfortranarray(grown))
 
     def _column(self, resource: str) -> int:
         column = self.columns.get(resource)
         if column is None:
             column = self.columns[resource] = len(self.columns)
-            for name in ("allocatable", "requested"):
+            for name in ("allocatable", "requested", "free"):
                 array = getattr(self, name)
-                setattr(self, name, np.pad(array, ((0, 0), (0, 1))))
+                setattr(self, name, np.asfortranarray(np.pad(array, ((0, 0), (0, 1)))))
         return column
+
+    def _amounts(self) -> list[Int64s]:
+        return [getattr(self, name) for name in _AMOUNTS]
 
 
 def _shrank(before: Pod, after: Pod) -> bool:

@@ -1,29 +1,27 @@
 """`decide`: the one place where a node is chosen."""
 
 import re
-from collections import Counter
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.fields import checked_fields
-from turb_kub.decision.filters import FILTERS, NODE_FILTERS, POD_FILTERS
-from turb_kub.decision.filters.node_resources import Need, fitting, need_of, refusals, shortages
-from turb_kub.decision.node_verdicts import PASSES, Codes, node_misgivings, node_verdicts
+from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.feasibility import details, feasible, filter_codes, pod_refusal, reasons
+from turb_kub.decision.fields import FIELDS, field_refusal
+from turb_kub.decision.node_verdicts import EMPTY_SLOT
 from turb_kub.decision.policy import Policy
+from turb_kub.decision.preferences import best_liked
 from turb_kub.objects.pod import Pod
 
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
-FIELDS = "PodSpecFields"
 BY_NAME = "name"
 BY_PREFERENCE = "preference"
-#: Codes of the pod filters follow those of the node filters (see `node_verdicts`).
-_FIRST_POD_FILTER = 1 + len(NODE_FILTERS)
 NO_NODES = "no nodes available to schedule pods"
+
+Slots = npt.NDArray[np.intp]
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -92,96 +90,72 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
         unknown_fields_fail: whether a field of the pod's spec that is not in the table keeps the pod from being placed.
     """
     size = cluster.size
-    need = need_of(cluster, pod)
-    refusal = _field_refusal(pod, unknown_fields_fail)
+    refusal = _pod_refusal(cluster, pod, unknown_fields_fail)
     if refusal is not None:
-        return Decision(
-            None, policy.name, need.budget, 0, cluster.node_count, filters=frozenset({FIELDS}), pod_refusal=refusal
-        )
-    codes = filter_codes(cluster, pod)
-    slots = np.flatnonzero((codes == PASSES) & fitting(cluster, need))
+        name, text = refusal
+        return _nowhere(cluster, pod, policy, filters=frozenset({name}), pod_refusal=text)
+    slots = np.flatnonzero(feasible(cluster, pod))
     rank = policy.rank(cluster, pod)[:size]
     if not len(slots):
-        return _refused(cluster, pod, need, policy, codes, rank)
-    ranked = rank[slots]
-    best = slots[ranked.argmin()]
-    tied = slots[ranked <= ranked.min() + policy.tie_width(cluster, int(best))]
-    chosen, tie = _of_tied(cluster, pod, tied) if len(tied) > 1 else (int(best), "")
+        return _refused(cluster, pod, policy, rank)
+    # Most often every node is feasible, and with 100,000 nodes each pass that is left out counts.
+    ranked = rank if len(slots) == size else rank[slots]
+    best = int(ranked.argmin())
+    within = np.flatnonzero(ranked <= ranked[best] + policy.tie_width(cluster, int(slots[best])))
+    tied = slots if len(within) == len(slots) else slots[within]
+    chosen, tie = int(slots[best]), ""
+    if len(tied) > 1:
+        liked = best_liked(cluster, pod, tied)
+        chosen, tie = cluster.first_by_name(liked), BY_NAME if len(liked) == len(tied) else BY_PREFERENCE
+    others = tied if len(tied) >= REPORTED_NODES else slots
+    first = _first(cluster, others, rank, REPORTED_NODES)
     return Decision(
         node=cluster.node_at(chosen).name,
         policy=policy.name,
-        asked=need.budget,
+        asked=cluster.accounting.budget(pod),
         feasible=len(slots),
         evaluated=cluster.node_count,
-        nodes=tuple(report(cluster, slot, rank) for slot in _first(cluster, slots, rank, chosen)),
+        nodes=tuple(
+            report(cluster, slot, rank)
+            for slot in [chosen, *(slot for slot in first if slot != chosen)][:REPORTED_NODES]
+        ),
         tie=tie,
     )
 
 
-def filter_codes(cluster: Cluster, pod: Pod) -> Codes:
-    """Return, for each slot, the code of the first filter that refuses it, room left aside (see `node_verdicts`)."""
-    codes = node_verdicts(cluster, pod.constraints)
-    for place, pod_filter in enumerate(POD_FILTERS, start=_FIRST_POD_FILTER):
-        refused = pod_filter.refused(cluster, pod)
-        if refused is not None:
-            codes = np.where((codes == PASSES) & refused, place, codes).astype(np.int8)
-    return codes
+def _pod_refusal(cluster: Cluster, pod: Pod, unknown_fields_fail: bool) -> tuple[str, str] | None:
+    refusal = field_refusal(pod, unknown_fail=unknown_fields_fail)
+    return (FIELDS, refusal) if refusal is not None else pod_refusal(cluster, pod)
 
 
-def _of_tied(cluster: Cluster, pod: Pod, tied: npt.NDArray[np.intp]) -> tuple[int, str]:
-    """Return the tied node that the pod's preferences like best, the first by name of several, and what decided."""
-    misgivings = node_misgivings(cluster, pod.constraints)
-    preferred = tied if misgivings is None else tied[misgivings[tied] == misgivings[tied].min()]
-    chosen = int(preferred[cluster.ranks()[preferred].argmin()])
-    return chosen, BY_NAME if len(preferred) == len(tied) else BY_PREFERENCE
+def _nowhere(cluster: Cluster, pod: Pod, policy: Policy, **why: Any) -> Decision:
+    asked = cluster.accounting.budget(pod)
+    return Decision(None, policy.name, asked, feasible=0, evaluated=cluster.node_count, **why)
 
 
-def _refused(cluster: Cluster, pod: Pod, need: Need, policy: Policy, codes: Codes, rank: npt.NDArray[Any]) -> Decision:
-    passed: Bools = codes == PASSES
-    reasons: Counter[str] = Counter()
-    filters = set()
-    for place, one in enumerate(FILTERS, start=1):
-        count = int(np.count_nonzero(codes == place))
-        if count:
-            reasons[one.reason] += count
-            filters.add(one.name)
-    for name, reason, where in refusals(cluster, need, passed):
-        reasons[reason] += int(np.count_nonzero(where))
-        filters.add(name)
-    # Nodes that only lack room come first: they are what a person can do something about.
-    candidates = np.flatnonzero(passed)
-    nearest = _first(cluster, candidates if len(candidates) else np.flatnonzero(codes > PASSES), rank, None)
-    return Decision(
-        node=None,
-        policy=policy.name,
-        asked=need.budget,
-        feasible=0,
-        evaluated=cluster.node_count,
-        reasons=tuple(sorted(reasons.items())),
-        filters=frozenset(filters),
-        nodes=tuple(report(cluster, slot, rank, details(cluster, slot, pod, need, codes)) for slot in nearest),
+def _refused(cluster: Cluster, pod: Pod, policy: Policy, rank: npt.NDArray[Any]) -> Decision:
+    codes = filter_codes(cluster, pod)
+    counts, filters = reasons(cluster, pod, codes)
+    # The later the filter that refuses a node, the nearer it came.
+    nearest: list[int] = []
+    for code in range(int(codes.max(initial=EMPTY_SLOT)), EMPTY_SLOT, -1):
+        nearest += _first(cluster, np.flatnonzero(codes == code), rank, REPORTED_NODES - len(nearest))
+    return _nowhere(
+        cluster,
+        pod,
+        policy,
+        reasons=tuple(sorted(counts.items())),
+        filters=filters,
+        nodes=tuple(report(cluster, slot, rank, details(cluster, pod, slot, codes)) for slot in nearest),
     )
 
 
-def details(cluster: Cluster, slot: int, pod: Pod, need: Need, codes: Codes) -> tuple[str, ...]:
-    """Say what refuses a node, with the numbers; nothing where nothing does."""
-    code = int(codes[slot])
-    if code >= _FIRST_POD_FILTER:
-        return (POD_FILTERS[code - _FIRST_POD_FILTER].detail(cluster, slot, pod),)
-    if code != PASSES:
-        return (NODE_FILTERS[code - 1].detail(cluster.node_at(slot), pod.constraints),)
-    return tuple(shortage.detail() for shortage in shortages(cluster, slot, need))
-
-
-def _first(cluster: Cluster, slots: npt.NDArray[np.intp], rank: npt.NDArray[Any], chosen: int | None) -> list[int]:
-    """The best `REPORTED_NODES` of the slots in order of rank, then name; the chosen one always first."""
-    if len(slots) > REPORTED_NODES:
-        slots = slots[np.argpartition(rank[slots], REPORTED_NODES - 1)[:REPORTED_NODES]]
+def _first(cluster: Cluster, slots: Slots, rank: npt.NDArray[Any], most: int) -> list[int]:
+    """The best slots, at most `most`, in order of rank, then name."""
+    if len(slots) > most:
+        slots = slots[np.argpartition(rank[slots], most - 1)[:most]] if most else slots[:0]
     names = cluster.ranks()
-    ordered = sorted((int(slot) for slot in slots), key=lambda slot: (rank[slot], names[slot]))
-    if chosen is None:
-        return ordered
-    return [chosen, *(slot for slot in ordered if slot != chosen)][:REPORTED_NODES]
+    return sorted((int(slot) for slot in slots), key=lambda slot: (rank[slot], names[slot]))
 
 
 def report(cluster: Cluster, slot: int, rank: npt.NDArray[Any], refused: tuple[str, ...] = ()) -> NodeReport:
@@ -193,12 +167,3 @@ def report(cluster: Cluster, slot: int, rank: npt.NDArray[Any], refused: tuple[s
         ceiling=int(cluster.ceiling[slot]),
         refusals=refused,
     )
-
-
-def _field_refusal(pod: Pod, unknown_fields_fail: bool) -> str | None:
-    unsupported, unknown = checked_fields(pod)
-    if unsupported:
-        return f"pod uses {', '.join(unsupported)}, which turb-kub does not support"
-    if unknown and unknown_fields_fail:
-        return f"pod uses {', '.join(unknown)}, which this version of turb-kub does not know"
-    return None

@@ -7,9 +7,11 @@ import msgspec
 import numpy as np
 
 from turb_kub.cluster.cluster import Cluster
-from turb_kub.decision.decide import Decision, NodeReport, decide, details, filter_codes, report
-from turb_kub.decision.filters.node_resources import LIMIT, Need, Shortage, need_of, shortages
-from turb_kub.decision.node_verdicts import EMPTY_SLOT, PASSES
+from turb_kub.decision.decide import Decision, NodeReport, decide, report
+from turb_kub.decision.feasibility import details, feasible, filter_codes
+from turb_kub.decision.filters import node_resources
+from turb_kub.decision.filters.node_resources import LIMIT, Need, Shortage, shortages
+from turb_kub.decision.node_verdicts import EMPTY_SLOT
 from turb_kub.decision.policy import Policy
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.quantity import MEBIBYTE, format_amount
@@ -26,17 +28,17 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: bool = True) -> Explanation:
     """Decide about a pod and say of every node what speaks against it. Changes nothing."""
     decision = decide(cluster, pod, policy, unknown_fields_fail=unknown_fields_fail)
-    need = need_of(cluster, pod)
     codes = filter_codes(cluster, pod)
     rank = policy.rank(cluster, pod)
     reports = [
-        report(cluster, int(slot), rank, details(cluster, int(slot), pod, need, codes))
+        report(cluster, int(slot), rank, details(cluster, pod, int(slot), codes))
         for slot in np.flatnonzero(codes != EMPTY_SLOT)
     ]
     reports.sort(key=lambda node: (bool(node.refusals), node.name != decision.node, node.rank, node.name))
     fixes: tuple[str, ...] = ()
     if decision.node is None and decision.pod_refusal is None:
-        fixes = _fixes(cluster, need, [int(slot) for slot in np.flatnonzero(codes == PASSES)])
+        lacking = feasible(cluster, pod, leaving_out=(node_resources.FILTER,))
+        fixes = _fixes(cluster, node_resources.need_of(cluster, pod), [int(slot) for slot in np.flatnonzero(lacking)])
     return Explanation(decision, tuple(reports), fixes)
 
 

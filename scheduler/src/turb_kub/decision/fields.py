@@ -11,6 +11,8 @@ import msgspec
 
 from turb_kub.objects.pod import Pod
 
+#: The name under which this table refuses pods.
+FIELDS = "PodSpecFields"
 #: Says nothing about which node may take the pod.
 IRRELEVANT = "irrelevant"
 #: Only a preference; not followed yet, which breaks no constraint.
@@ -140,6 +142,20 @@ def checked_fields(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod.fields = (tuple(unsupported), tuple(unknown))
         pod.raw_spec = None
     return pod.fields
+
+
+def field_refusal(pod: Pod, *, unknown_fail: bool) -> str | None:
+    """Return why a pod's fields keep it from being placed; None where they do not.
+
+    Args:
+        unknown_fail: whether a field that is not in the table does.
+    """
+    unsupported, unknown = checked_fields(pod)
+    if unsupported:
+        return f"pod uses {', '.join(unsupported)}, which turb-kub does not support"
+    if unknown and unknown_fail:
+        return f"pod uses {', '.join(unknown)}, which this version of turb-kub does not know"
+    return None
 
 
 def _walk(path: str, value: Any, table: Table) -> Iterator[tuple[str, bool]]:

@@ -2,9 +2,9 @@
 
 from enum import Flag, auto
 
-from turb_kub.decision.decide import FIELDS
+from turb_kub.decision.fields import FIELDS
 from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS
-from turb_kub.decision.filters.node_resources import FIT, LIMIT
+from turb_kub.decision.filters.node_resources import LIMIT
 
 
 class Event(Flag):
@@ -21,7 +21,6 @@ _ANY_NODE = Event.NODE_ADDED | Event.NODE_CHANGED
 _HELPS: dict[str, Event] = {
     **{node_filter.name: _ANY_NODE for node_filter in NODE_FILTERS},
     **{pod_filter.name: _ANY_NODE | Event.ROOM_FREED for pod_filter in POD_FILTERS},
-    FIT: _ANY_NODE | Event.ROOM_FREED,
     LIMIT: _ANY_NODE | Event.ROOM_FREED,
     # Only a change of the pod itself helps.
     FIELDS: Event(0),

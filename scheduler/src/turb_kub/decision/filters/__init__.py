@@ -4,13 +4,22 @@ A node is refused by the first filter that refuses it, as kube-scheduler does, s
 same way. A filter's name is the one of kube-scheduler's plugin of the same job; its reason text likewise, so that
 dashboards and alerts on them keep working. `NodeReady` and `NodeMemoryLimit` are ours.
 
-Filters that look at the node's own properties and the pod's constraints alone stand in `NODE_FILTERS`: their verdicts
-are kept and made again only for a node that changed. Those in `POD_FILTERS` look at what the nodes hold and are asked
-every time; `node_resources`, the last, compares amounts.
+Those in `PRE_FILTERS` look at the pod, not at nodes. Those in `NODE_FILTERS` look at the node's own properties and the
+pod's constraints alone: their verdicts are kept and made again only for a node that changed. Those in `POD_FILTERS`
+look at what the nodes hold and are asked every time.
 """
 
-from turb_kub.decision.filters import node_affinity, node_ports, node_ready, node_unschedulable, taint_toleration
-from turb_kub.decision.filters.base import NodeFilter, PodFilter
+from turb_kub.decision.filters import (
+    node_affinity,
+    node_ports,
+    node_ready,
+    node_resources,
+    node_unschedulable,
+    taint_toleration,
+)
+from turb_kub.decision.filters.base import NodeFilter, PodFilter, PreFilter, Refusal
+
+PRE_FILTERS: tuple[PreFilter, ...] = ()
 
 NODE_FILTERS: tuple[NodeFilter, ...] = (
     node_unschedulable.FILTER,
@@ -19,9 +28,6 @@ NODE_FILTERS: tuple[NodeFilter, ...] = (
     node_affinity.FILTER,
 )
 
-POD_FILTERS: tuple[PodFilter, ...] = (node_ports.FILTER,)
+POD_FILTERS: tuple[PodFilter, ...] = (node_ports.FILTER, node_resources.FILTER)
 
-#: All of them in order; a filter's place here, counted from 1, is its code (see `node_verdicts`).
-FILTERS: tuple[NodeFilter | PodFilter, ...] = (*NODE_FILTERS, *POD_FILTERS)
-
-__all__ = ["FILTERS", "NODE_FILTERS", "POD_FILTERS", "NodeFilter", "PodFilter"]
+__all__ = ["NODE_FILTERS", "POD_FILTERS", "PRE_FILTERS", "NodeFilter", "PodFilter", "PreFilter", "Refusal"]

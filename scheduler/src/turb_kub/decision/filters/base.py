@@ -1,6 +1,6 @@
-"""What a filter is: one that looks at the node's own properties, or one that looks at what the nodes hold."""
+"""What a filter is: of the pod alone, of the node's own properties, or of what the nodes hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -30,12 +30,38 @@ class PodFilter(msgspec.Struct, frozen=True):
     """A filter on what the nodes hold; asked anew for every decision.
 
     Attributes:
-        name, reason: as above.
+        name: for metrics, wake-ups and the decision's JSON.
         refused: for each slot whether its node is refused to the pod; None where the filter has nothing to say of it.
-        detail: what exactly refused the node in a slot.
+        reasons: why, of the nodes that this filter was the first to refuse.
+        details: what exactly refuses the node in a slot, one text a reason.
     """
 
     name: str
-    reason: str
     refused: Callable[[Cluster, Pod], Bools | None]
-    detail: Callable[[Cluster, int, Pod], str]
+    reasons: Callable[[Cluster, Pod, Bools], Iterable["Refusal"]]
+    details: Callable[[Cluster, Pod, int], tuple[str, ...]]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One reason, and for each slot whether it speaks against the node there.
+
+    Attributes:
+        filter: the filter's name.
+        reason: the text that events and conditions carry.
+    """
+
+    filter: str
+    reason: str
+    slots: Bools
+
+
+class PreFilter(msgspec.Struct, frozen=True):
+    """A refusal that concerns the pod rather than any node.
+
+    Attributes:
+        name: for metrics, wake-ups and the decision's JSON.
+        refusal: the text that events and conditions carry, without a final stop; None where there is nothing to say.
+    """
+
+    name: str
+    refusal: Callable[[Cluster, Pod], str | None]

@@ -3,11 +3,16 @@
 Source: kubernetes.io, "Configuration Best Practices" (hostPort: each <hostIP, hostPort, protocol> is unique on a node).
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter
+from turb_kub.decision.filters.base import PodFilter, Refusal
 from turb_kub.objects.pod import Pod
+
+NAME = "NodePorts"
+REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
@@ -22,7 +27,11 @@ def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     return refused
 
 
-def _detail(cluster: Cluster, slot: int, pod: Pod) -> str:
+def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
+    return [Refusal(NAME, REASON, refused)]
+
+
+def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     name = cluster.node_at(slot).name
     taken = [
         str(wanted)
@@ -30,7 +39,7 @@ def _detail(cluster: Cluster, slot: int, pod: Pod) -> str:
         for node_name, others in cluster.ports.on(wanted.port)
         if node_name == name and any(wanted.collides(other) for other in others)
     ]
-    return f"host port {', '.join(taken)} is taken"
+    return (f"host port {', '.join(taken)} is taken",)
 
 
-FILTER = PodFilter("NodePorts", "node(s) didn't have free ports for the requested pod ports", _refused, _detail)
+FILTER = PodFilter(NAME, _refused, _reasons, _details)

@@ -5,10 +5,13 @@ smaller of NODE_MEM_LIMIT_MB (or the node's annotation) and the allocatable memo
 nothing is not looked at, so a node that is over its limit already still takes a pod that asks nothing of it.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 
 from turb_kub.cluster.cluster import MEMORY, PODS, Bools, Cluster
+from turb_kub.decision.filters.base import PodFilter, Refusal
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.quantity import format_amount
 
@@ -69,37 +72,42 @@ def need_of(cluster: Cluster, pod: Pod) -> Need:
     return need
 
 
-def fitting(cluster: Cluster, need: Need) -> Bools:
-    """Return, for each slot, whether the pod fits what is free there."""
+def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     size = cluster.size
+    need = need_of(cluster, pod)
     if need.unknown:
-        return np.zeros(size, dtype=np.bool_)
-    fits: Bools = np.ones(size, dtype=np.bool_)
-    for column, amount in need.columns:
-        fits &= cluster.requested[:size, column] + amount <= cluster.allocatable[:size, column]
+        return np.ones(size, dtype=np.bool_)
+    (column, amount), *others = need.columns
+    refused: Bools = cluster.free[:size, column] < amount
+    for column, amount in others:
+        refused |= cluster.free[:size, column] < amount
     if need.budget:
-        fits &= cluster.budgeted[:size] + need.budget <= cluster.ceiling[:size]
-    return fits
+        refused |= cluster.headroom[:size] < need.budget
+    return refused
 
 
-def refusals(cluster: Cluster, need: Need, nodes: Bools) -> list[tuple[str, str, Bools]]:
-    """Return filter, reason and, for each slot of `nodes`, whether the reason holds there; only reasons that do."""
+def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
     size = cluster.size
+    need = need_of(cluster, pod)
     names = {column: name for name, column in cluster.columns.items()}
-    found: list[tuple[str, str, Bools]] = [(FIT, f"Insufficient {name}", nodes.copy()) for name, _ in need.unknown]
-    memory_refused: Bools = np.zeros(size, dtype=np.bool_)
+    found = [Refusal(FIT, f"Insufficient {name}", refused) for name, _ in need.unknown]
+    memory_short: Bools = np.zeros(size, dtype=np.bool_)
     for column, amount in need.columns:
-        refused = nodes & (cluster.requested[:size, column] + amount > cluster.allocatable[:size, column])
+        short = refused & (cluster.free[:size, column] < amount)
         if column == MEMORY:
-            memory_refused = refused
-        found.append((FIT, TOO_MANY_PODS if column == PODS else f"Insufficient {names[column]}", refused))
+            memory_short = short
+        found.append(Refusal(FIT, TOO_MANY_PODS if column == PODS else f"Insufficient {names[column]}", short))
     if need.budget:
-        over = nodes & ~memory_refused & (cluster.budgeted[:size] + need.budget > cluster.ceiling[:size])
+        over = refused & ~memory_short & (cluster.headroom[:size] < need.budget)
         # A ceiling that is the allocatable memory itself (no limit set, or a larger one) is no limit of ours.
         own = cluster.ceiling[:size] < cluster.allocatable[:size, MEMORY]
-        found.append((LIMIT, OVER_LIMIT, over & own))
-        found.append((FIT, "Insufficient memory", over & ~own))
-    return [(name, reason, where) for name, reason, where in found if where.any()]
+        found.append(Refusal(LIMIT, OVER_LIMIT, over & own))
+        found.append(Refusal(FIT, "Insufficient memory", over & ~own))
+    return found
+
+
+def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
+    return tuple(shortage.detail() for shortage in shortages(cluster, slot, need_of(cluster, pod)))
 
 
 def shortages(cluster: Cluster, slot: int, need: Need) -> list[Shortage]:
@@ -118,3 +126,6 @@ def shortages(cluster: Cluster, slot: int, need: Need) -> list[Shortage]:
             name, reason = (LIMIT, OVER_LIMIT) if own else (FIT, "Insufficient memory")
             found.append(Shortage(name, reason, "memory", used, need.budget, limit))
     return found
+
+
+FILTER = PodFilter(FIT, _refused, _reasons, _details)

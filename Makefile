@@ -64,8 +64,8 @@ env: venv-ansible ## print shell lines for kubectl: eval "$$(make env)"
 	@.venv/bin/python scripts/cluster.py env
 
 .PHONY: test
-test: venv-dev ## run all tests: unit, api, ansible, molecule
-	@.venv/bin/python scripts/run_tests.py unit api ansible molecule
+test: venv-dev ## run all tests: unit, api, cluster, ansible, molecule
+	@.venv/bin/python scripts/run_tests.py unit api cluster ansible molecule
 
 .PHONY: test-unit
 test-unit: venv-dev ## run the tests without a cluster
@@ -75,6 +75,10 @@ test-unit: venv-dev ## run the tests without a cluster
 test-api: venv-dev ## run the scheduler against a real API server
 	@.venv/bin/python scripts/run_tests.py api -- $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: venv-dev ## compare the scheduler with kube-scheduler on generated clusters
+	@.venv/bin/python scripts/run_tests.py cluster -- $(ARGS)
+
 .PHONY: test-ansible
 test-ansible: venv-dev ## run the tests of roles and playbooks
 	@.venv/bin/python scripts/run_tests.py ansible -- $(ARGS)
@@ -82,6 +86,10 @@ test-ansible: venv-dev ## run the tests of roles and playbooks
 .PHONY: molecule
 molecule: venv-dev ## run the molecule scenario: up, up again, verify, down
 	@.venv/bin/python scripts/run_tests.py molecule -- $(ARGS)
+
+.PHONY: soak
+soak: venv-dev ## run the tests of generated cases at full length; takes long
+	@.venv/bin/python scripts/run_tests.py soak -- $(ARGS)
 
 .PHONY: lint
 lint: venv-dev ## run all linters and type checks

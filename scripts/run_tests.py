@@ -33,14 +33,18 @@ PYTEST = [str(BIN / "python"), "-m", "pytest"]
 PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit"],
     "api": [*PYTEST, "tests/api"],
+    "cluster": [*PYTEST, "tests/cluster"],
     # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
     "ansible": [*PYTEST, "tests/ansible", "--numprocesses=2", "--dist=loadfile"],
     "molecule": [str(BIN / "molecule"), "test"],
+    "soak": [*PYTEST, "tests", "--soak", "-m", "soak"],
 }
 
 #: Seconds after which a part is ended. From empty caches the first part that needs a cluster builds its programs, which
 #: takes some ten minutes on two cores.
 LIMIT = 40 * 60
+#: The same for a part that is long on purpose.
+LIMITS = {"soak": 3 * 60 * 60}
 #: Seconds for a part to clean up after it was told to end.
 GRACE = 60
 
@@ -169,11 +173,12 @@ def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     # A thread, since a process left behind can hold the pipe open after the part itself has ended.
     copier = threading.Thread(target=pass_on, args=(process.stdout, summaries), daemon=True)
     copier.start()
+    limit = LIMITS.get(part, LIMIT)
     try:
-        code = process.wait(timeout=LIMIT)
+        code = process.wait(timeout=limit)
         outcome = {0: "passed", NO_TESTS: "no tests"}.get(code, f"failed ({code})")
     except subprocess.TimeoutExpired:
-        outcome = f"ended after {LIMIT // 60} minutes"
+        outcome = f"ended after {limit // 60} minutes"
         stop(process)
     except KeyboardInterrupt:
         stop(process)

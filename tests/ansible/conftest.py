@@ -155,8 +155,10 @@ class Workshop:
             "PYTHONDONTWRITEBYTECODE": "1",
         } | variables
 
-    def play(self, playbook: str, *arguments: str, env: dict[str, str] | None = None, **variables: Any) -> Played:
-        """Run one of the playbooks next to this file with these variables."""
+    def play(
+        self, playbook: str, *arguments: str, env: dict[str, str] | None = None, patience: float = 240, **variables: Any
+    ) -> Played:
+        """Run one of the playbooks next to this file with these variables; it may take `patience` seconds."""
         process = subprocess.run(
             self.command(playbook, *arguments, **variables),
             cwd=self.folder,
@@ -164,7 +166,7 @@ class Workshop:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=patience,
         )
         return Played(process)
 
@@ -174,12 +176,25 @@ def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path, "turb-kub-test-w")
 
 
+#: Seconds that building every program may take, from empty caches.
+BUILDING = 35 * 60
+WITH_SCHEDULER = {"cluster_programs_wanted": "{{ cluster_program_table + cluster_test_program_table }}"}
+
+
 @pytest.fixture(scope="session")
 def programs() -> dict[str, str]:
-    """The programs of the control plane by name, from the user's cache, where the role puts them first if need be."""
+    """The programs of the control plane by name, from the user's cache."""
+    return find_programs()
+
+
+def find_programs(**variables: Any) -> dict[str, str]:
+    """Paths of programs by name, in the user's cache, where the role puts first what is missing.
+
+    They are those of the control plane, or with `WITH_SCHEDULER` kube-scheduler too, which no user needs.
+    """
     folder = Path(os.environ.get("TMPDIR") or "/tmp") / f"turb-kub-test-programs-{os.getpid()}"
     try:
-        played = Workshop(folder, "turb-kub-test-p").play("programs.yml")
+        played = Workshop(folder, "turb-kub-test-p").play("programs.yml", patience=BUILDING, **variables)
         assert played.code == 0, played.output
         paths: dict[str, str] = played.answer("Say where the programs are")["msg"]
         return paths

@@ -79,7 +79,8 @@ def test_go_is_new_enough_for_what_is_built(source: str) -> None:
 @pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok"])
 def test_packages_are_tools_of_their_module(source: str) -> None:
     text = (ROOT / "tools" / source / "go.mod").read_text()
-    for program in read("vars/main.yml")["cluster_program_table"]:
+    variables = read("vars/main.yml")
+    for program in variables["cluster_program_table"] + variables["cluster_test_program_table"]:
         if program["source"] == source:
             assert re.search(rf"^\s*(?:tool )?{re.escape(program['package'])}$", text, re.MULTILINE)
 

@@ -69,7 +69,7 @@ def test_only_an_event_that_could_help_wakes_a_pod(filters, event, wakes):
 def test_every_filter_has_its_wake_up(one):
     queue = queue_of(pod("p"))
     refuse(queue, 0, one.name)
-    assert queue.wake(Event.NODE_CHANGED, 100) == 1
+    assert queue.wake(Event.NODE_ADDED, 100) == 1
 
 
 def test_backoff_doubles_from_one_second_to_ten_and_gives_way_to_active_pods():

@@ -39,6 +39,11 @@ def failed(pod: Pod, note: str, decision: str = "") -> PodEvent:
     return PodEvent(pod, "Warning", "FailedScheduling", "Scheduling", note, decision)
 
 
+def rejected(pod: Pod, note: str) -> PodEvent:
+    """The kubelet has turned a pod away."""
+    return PodEvent(pod, "Warning", "KubeletRejected", "CoolingDown", note)
+
+
 async def post_event(client: Client, event: PodEvent, *, controller: str, instance: str) -> None:
     """Write one event. Raises `ApiError` or `Unreachable`; whether that matters is the caller's to say."""
     pod = event.pod

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turb_kub.cluster.accounting import Accounting
+from turb_kub.cluster.cooling import CoolingNodes
 from turb_kub.cluster.ports import TakenPorts
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
@@ -62,6 +63,8 @@ class Cluster:
         self._in_name_order = True
         #: Host ports that are taken.
         self.ports = TakenPorts()
+        #: Nodes whose kubelet turned pods away.
+        self.cooling = CoolingNodes()
         self._placed: dict[str, Pod] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._assumed: set[str] = set()

@@ -175,10 +175,10 @@ class Binder:
             self._pods.gone(pod)
             return False
         if current.node_name:
-            self._pods.take(current)
+            self._pods.read(current)
             return current.node_name == assumed.node_name
         self._give_up(pod)
-        self._pods.take(current)
+        self._pods.read(current)
         if current.resource_version != pod.resource_version:
             log.debug("pod %s changed while it was being bound, deciding again: %s", pod.key, cause)
             self._queue.retry_at_once(pod.uid)

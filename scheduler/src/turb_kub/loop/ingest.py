@@ -95,6 +95,10 @@ class PodSink:
         self._set_aside = SetAside("pod", metrics)
         #: uid by namespace and name, of every pod that the cluster or the queue knows.
         self._uids: dict[tuple[str, str], str] = {}
+        #: Pods that a read of our own found finished before the watch has told of it: resourceVersion by uid.
+        self._finished: dict[str, int] = {}
+        #: Called, once each, with pods of ours that the kubelet turned away.
+        self.rejected: Callable[[Pod], None] = lambda pod: None
         self.notify: Callable[[], None] = lambda: None
 
     def replace(self, items: list[msgspec.Raw]) -> None:
@@ -102,6 +106,7 @@ class PodSink:
         for key, uid in list(self._uids.items()):
             if uid not in listed:
                 self._gone(key, uid)
+        self._finished = {uid: version for uid, version in self._finished.items() if uid in listed}
         for item in items:
             self.changed(item)
 
@@ -121,11 +126,18 @@ class PodSink:
             self._set_aside.note(item, error)
             return
         self._set_aside.mended(meta.uid)
+        self._finished.pop(meta.uid, None)
         if self._uids.get((meta.namespace, meta.name)) == meta.uid:
             self._gone((meta.namespace, meta.name), meta.uid)
 
+    def read(self, pod: Pod) -> None:
+        """Take the state of one pod from a read of our own, which may be ahead of the watch."""
+        self.take(pod)
+        if pod.terminal:
+            self._finished[pod.uid] = pod.resource_version
+
     def take(self, pod: Pod) -> None:
-        """Take the state of one pod, from a watch or from a read of our own."""
+        """Take the state of one pod from the watch."""
         key = (pod.namespace, pod.name)
         known = self._uids.get(key)
         if known is not None and known != pod.uid:
@@ -147,6 +159,9 @@ class PodSink:
         self._gone((pod.namespace, pod.name), pod.uid)
 
     def _bound(self, key: tuple[str, str], pod: Pod) -> None:
+        if pod.rejection is not None and self._placed_by_us(pod):
+            self.rejected(pod)
+            self.notify()
         if pod.uid in self._queue:
             assumed = self._cluster.placed(pod.uid)
             if assumed is not None and assumed.node_name == pod.node_name:
@@ -162,10 +177,20 @@ class PodSink:
 
     def _is_stale(self, pod: Pod) -> bool:
         """Whether a read of our own was ahead of the watch that now delivers this. No binding is ever undone."""
+        finished = self._finished.get(pod.uid)
+        if finished is not None:
+            if pod.resource_version < finished:
+                return True
+            del self._finished[pod.uid]
         placed = self._cluster.placed(pod.uid)
         if placed is None or self._cluster.is_assumed(pod.uid):
             return False
         return not pod.node_name or pod.resource_version < placed.resource_version
+
+    def _placed_by_us(self, pod: Pod) -> bool:
+        """Whether a pod is ours and was alive when last seen: one that had failed before we started is no news."""
+        known = pod.uid in self._queue or self._cluster.placed(pod.uid) is not None
+        return known and pod.scheduler_name == self._cluster.accounting.scheduler_name
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.scheduler_name == self._cluster.accounting.scheduler_name and not pod.terminal and not pod.deleting

@@ -38,6 +38,12 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self.kubelet_rejections = Counter(
+            "turb_kub_kubelet_rejections",
+            "Pods placed by this scheduler that the kubelet turned away, by its reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "turb_kub_events_dropped",
             "Kubernetes events that could not be written.",

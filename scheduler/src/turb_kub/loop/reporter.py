@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
-from turb_kub.api.events import PodEvent, failed, post_event, scheduled
+from turb_kub.api.events import PodEvent, failed, post_event, rejected, scheduled
 from turb_kub.api.pods import set_unscheduled
 from turb_kub.decision.decide import Decision, without_numbers
 from turb_kub.decision.report import encode_report
@@ -60,6 +60,10 @@ class Reporter:
     def error(self, pod: Pod, message: str) -> None:
         """Report that a pod could not be bound although there is a node for it."""
         self._failed(pod, SCHEDULER_ERROR, message, "")
+
+    def rejected(self, pod: Pod, note: str) -> None:
+        """Report that the kubelet turned a pod away, and what follows."""
+        self._enqueue(rejected(pod, note))
 
     async def drain(self, within: float) -> None:
         """Wait until all is written, at most `within` seconds."""

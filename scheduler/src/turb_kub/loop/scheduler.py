@@ -16,6 +16,7 @@ from turb_kub.decision.policy import Policy
 from turb_kub.loop.binder import Binder
 from turb_kub.loop.ingest import NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
@@ -71,6 +72,8 @@ class Scheduler:
             controller=settings.scheduler_name,
             instance=f"{settings.scheduler_name}-{socket.gethostname()}",
         )
+        self._rejections = Rejections(self.cluster, self.queue, self.reporter, metrics, clock)
+        self._pods.rejected = self._rejections.note
         self._binder = Binder(
             client,
             self.cluster,
@@ -143,9 +146,11 @@ class Scheduler:
         log.info("%d nodes and %d placed pods known, scheduling", self.cluster.node_count, self.cluster.pod_count)
         while not self._stopping.is_set():
             self._work.clear()
-            due = self.queue.due_in(self._clock())
+            now = self._clock()
+            self._rejections.end(now)
+            due = self.queue.due_in(now)
             if due != 0.0:
-                await self._wait_for_work(due)
+                await self._wait_for_work(_earlier(due, self._rejections.due_in(now)))
                 continue
             await self._binder.slot()
             taken = 0
@@ -158,6 +163,7 @@ class Scheduler:
 
     def _decide_one(self) -> bool:
         """Decide the next pod. Tells whether the binder's slot was taken for it; where not, nothing was due."""
+        self._rejections.end(self._clock())
         while (pod := self.queue.pop(self._clock())) is not None:
             began = self._clock()
             try:
@@ -198,3 +204,8 @@ class Scheduler:
         while True:
             await asyncio.sleep(seconds)
             await action()
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    times = [time for time in (one, other) if time is not None]
+    return min(times) if times else None

@@ -6,12 +6,16 @@ import msgspec
 
 from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
 from turb_kub.objects.ports import HostPort, host_ports_of
+from turb_kub.objects.rejection import Rejection, rejection_of
 from turb_kub.objects.requests import Requests, effective_requests
 from turb_kub.objects.wire import Decoder, PodSpec, WirePod
 
 MEMORY = "memory"
 #: Phases in which a pod holds nothing any more (kubernetes.io, "Pod Lifecycle").
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+#: All that a node by itself looks at: to a kubelet two pods of one shape are the same.
+Shape = tuple[Requests, NodeConstraints, tuple[HostPort, ...]]
 
 _pods = Decoder(WirePod)
 _specs = Decoder(PodSpec)
@@ -48,6 +52,8 @@ class Pod(msgspec.Struct, gc=False):
     raw_spec: bytes | None = None
     #: What that table said: paths of unsupported and of unknown fields.
     fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    #: Why the kubelet turned the pod away, where it did.
+    rejection: Rejection | None = None
 
     @property
     def key(self) -> str:
@@ -58,6 +64,11 @@ class Pod(msgspec.Struct, gc=False):
     def memory(self) -> int:
         """Bytes of memory the pod requests; 0 where it states none."""
         return self.amount(MEMORY)
+
+    @property
+    def shape(self) -> Shape:
+        """What the pod asks of a node by itself; of a bound pod known only where the kubelet turned it away."""
+        return self.requests, self.constraints, self.host_ports
 
     @property
     def terminal(self) -> bool:
@@ -84,6 +95,7 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
     spec = _specs.decode(wire.spec)
     meta, status = wire.metadata, wire.status
     waits = keep_demands or not spec.nodeName
+    rejection = rejection_of(status)
     return Pod(
         uid=meta.uid,
         namespace=_shared(meta.namespace),
@@ -96,11 +108,12 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         created=meta.creationTimestamp or "",
         deleting=meta.deletionTimestamp is not None,
         requests=_shared_requests(effective_requests(spec, status)),
-        constraints=constraints_of(spec) if waits else NO_CONSTRAINTS,
+        constraints=constraints_of(spec) if waits or rejection else NO_CONSTRAINTS,
         host_ports=host_ports_of(spec),
         gates=tuple(gate.name for gate in spec.schedulingGates or ()),
         verdict=_verdict(wire),
         raw_spec=bytes(wire.spec) if waits else None,
+        rejection=rejection,
     )
 
 

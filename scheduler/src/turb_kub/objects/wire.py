@@ -115,6 +115,8 @@ class ContainerStatus(Wire):
 
 class PodStatus(Wire):
     phase: str = ""
+    reason: str | None = None
+    message: str | None = None
     conditions: list[Condition] | None = None
     containerStatuses: list[ContainerStatus] | None = None
     initContainerStatuses: list[ContainerStatus] | None = None

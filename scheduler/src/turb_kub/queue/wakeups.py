@@ -3,7 +3,7 @@
 from enum import Flag, auto
 
 from turb_kub.decision.fields import FIELDS
-from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS
+from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS, kubelet_rejection
 from turb_kub.decision.filters.node_resources import LIMIT
 
 
@@ -15,12 +15,15 @@ class Event(Flag):
     NODE_CHANGED = auto()
     #: A pod left its node, or takes less of it than before.
     ROOM_FREED = auto()
+    #: A node is no longer avoided for having turned pods away.
+    COOLED_DOWN = auto()
 
 
 _ANY_NODE = Event.NODE_ADDED | Event.NODE_CHANGED
 _HELPS: dict[str, Event] = {
     **{node_filter.name: _ANY_NODE for node_filter in NODE_FILTERS},
     **{pod_filter.name: _ANY_NODE | Event.ROOM_FREED for pod_filter in POD_FILTERS},
+    kubelet_rejection.NAME: Event.NODE_ADDED | Event.COOLED_DOWN,
     LIMIT: _ANY_NODE | Event.ROOM_FREED,
     # Only a change of the pod itself helps.
     FIELDS: Event(0),

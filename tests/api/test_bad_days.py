@@ -514,11 +514,22 @@ async def test_an_event_that_is_refused_does_not_hold_up_anything(double):
         await until(lambda: len(double.events) == 2)
 
 
-async def test_a_condition_that_could_not_be_written_is_written_with_the_next_attempt(double):
-    double.fault("PATCH", "pods/status", answers(500, "InternalError"))
+async def test_a_condition_that_could_not_be_written_is_written_all_the_same(double, monkeypatch):
+    monkeypatch.setattr("turb_kub.loop.reporter._WAIT", 0.01)
+    double.fault("PATCH", "pods/status", answers(500, "InternalError"), cuts_off())
     double.put("pods", wire_pod("p", memory="64Gi"))
     async with running(Token(double.url)) as scheduler:
-        await until(lambda: double.requests["PATCH", "pods/status"] == 1 and not double.faults_left)
-        double.put("nodes", wire_node("node-3"))
+        await until(lambda: double.patches)
+        assert scheduler.queue.counts()["unschedulable"] == 1
+    assert len(double.patches) == 1
+
+
+async def test_a_condition_that_was_given_up_is_written_with_the_next_attempt(double, monkeypatch):
+    monkeypatch.setattr("turb_kub.loop.reporter._WAIT", 0.01)
+    double.fault("PATCH", "pods/status", *[answers(500, "InternalError")] * 3)
+    double.put("pods", wire_pod("p", memory="64Gi"))
+    async with running(Token(double.url)) as scheduler:
+        await until(lambda: double.requests["PATCH", "pods/status"] == 3 and not double.faults_left)
+        double.put("pods", wire_pod("p", memory="65Gi"))
         await until(lambda: double.patches)
         assert scheduler.queue.counts()["unschedulable"] == 1

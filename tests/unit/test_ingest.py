@@ -17,10 +17,10 @@ from tests.unit.objects import node, pod, wire_node, wire_pod
 class Parts:
     def __init__(self):
         self.cluster = Cluster(Accounting())
-        self.queue = SchedulingQueue()
+        self.queue = SchedulingQueue(self.cluster)
         self.metrics = Metrics("turb-kub")
         self.pods = PodSink(self.cluster, self.queue, self.metrics, lambda: 0.0)
-        self.nodes = NodeSink(self.cluster, self.queue, self.metrics, lambda: 0.0)
+        self.nodes = NodeSink(self.cluster, self.metrics)
         for name in ("a", "b"):
             self.cluster.set_node(node(name))
 

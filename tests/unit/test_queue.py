@@ -1,19 +1,21 @@
 """The scheduling queue, on a clock that the test turns."""
 
-import pytest
-from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS
-from turb_kub.decision.filters.node_resources import FIT, LIMIT
+from turb_kub.decision.filters.node_resources import FIT
 from turb_kub.queue.queue import FLUSH_AFTER, SchedulingQueue
-from turb_kub.queue.wakeups import Event
 
-from tests.unit.objects import pod
+from tests.unit.objects import cluster_of, node, pod
 
 
-def queue_of(*pods, now=0.0):
-    queue = SchedulingQueue()
+def queue_of(*pods, now=0.0, cluster=None):
+    queue = SchedulingQueue(cluster or cluster_of())
     for number, one in enumerate(pods):
         queue.add(one, now + number)
     return queue
+
+
+def make_room(cluster):
+    """Something that helps every pod that asks for no more than a whole new node."""
+    cluster.set_node(node(f"new-{cluster.node_count}"))
 
 
 def popped(queue, now):
@@ -41,43 +43,14 @@ def test_a_pod_stays_known_while_it_is_decided_and_is_not_given_out_twice():
     assert queue.counts()["active"] == 1
 
 
-@pytest.mark.parametrize(
-    ("filters", "event", "wakes"),
-    [
-        ({FIT}, Event.ROOM_FREED, True),
-        ({LIMIT}, Event.ROOM_FREED, True),
-        ({LIMIT}, Event.NODE_CHANGED, True),
-        ({"NodeAffinity"}, Event.ROOM_FREED, False),
-        ({"NodeAffinity"}, Event.NODE_ADDED, True),
-        ({"TaintToleration"}, Event.NODE_CHANGED, True),
-        ({"NodeAffinity", FIT}, Event.ROOM_FREED, True),
-        ({"PodSpecFields"}, Event.NODE_ADDED, False),
-        ({"PodSpecFields"}, Event.ROOM_FREED, False),
-        ({"NodePorts"}, Event.ROOM_FREED, True),
-        (set(), Event.NODE_ADDED, True),
-        (set(), Event.ROOM_FREED, False),
-    ],
-)
-def test_only_an_event_that_could_help_wakes_a_pod(filters, event, wakes):
-    queue = queue_of(pod("p"))
-    refuse(queue, 0, *filters)
-    assert queue.wake(event, 100) == int(wakes)
-    assert popped(queue, 100) == ("p" if wakes else None)
-
-
-@pytest.mark.parametrize("one", [*NODE_FILTERS, *POD_FILTERS], ids=lambda one: one.name)
-def test_every_filter_has_its_wake_up(one):
-    queue = queue_of(pod("p"))
-    refuse(queue, 0, one.name)
-    assert queue.wake(Event.NODE_ADDED, 100) == 1
-
-
 def test_backoff_doubles_from_one_second_to_ten_and_gives_way_to_active_pods():
-    queue = queue_of(pod("p"))
+    cluster = cluster_of()
+    queue = queue_of(pod("p"), cluster=cluster)
     now, waits = 0.0, []
     for _ in range(6):
         refuse(queue, now, FIT)
-        queue.wake(Event.ROOM_FREED, now)
+        make_room(cluster)
+        queue.due_in(now)
         assert queue.counts()["backoff"] == 1
         # While another pod is active, the one in backoff is not due until its time is over.
         wait = 0.0
@@ -94,9 +67,10 @@ def test_backoff_doubles_from_one_second_to_ten_and_gives_way_to_active_pods():
 
 
 def test_with_nothing_else_to_do_backoff_does_not_wait():
-    queue = queue_of(pod("p"))
+    cluster = cluster_of()
+    queue = queue_of(pod("p"), cluster=cluster)
     refuse(queue, 0, FIT)
-    queue.wake(Event.ROOM_FREED, 0.1)
+    make_room(cluster)
     assert queue.due_in(0.1) == 0
     assert popped(queue, 0.1) == "p"
 
@@ -158,21 +132,36 @@ def test_the_version_of_our_own_write_moves_forward_only():
     assert queue.get("uid-default-p").resource_version == 905
 
 
-def test_the_slow_flush_counts_what_only_it_rescued():
-    queue = queue_of(pod("p"), pod("q"))
+def test_the_slow_flush_tries_what_no_event_has_woken_and_counts_what_only_it_rescued():
+    cluster = cluster_of(node("a"))
+    queue = queue_of(pod("p"), pod("q"), cluster=cluster)
+    cluster.changes.take()
     refuse(queue, 2, FIT)
     refuse(queue, 2, FIT)
+    assert queue.due_in(3) is None  # both would fit, but nothing has happened
     assert queue.flush(2 + FLUSH_AFTER - 1) == 0
     assert queue.flush(2 + FLUSH_AFTER) == 2
     queue.pop(400)
     queue.placed("uid-default-p")
     assert queue.rescued_by_flush == 1
-    found = queue.pop(400)
-    queue.unschedulable(found.uid, frozenset({FIT}), 400)
-    queue.wake(Event.ROOM_FREED, 500)
+    refuse(queue, 400, FIT)
+    make_room(cluster)
     queue.pop(500)
-    queue.placed(found.uid)
+    queue.placed("uid-default-q")
     assert queue.rescued_by_flush == 1
+
+
+def test_what_an_event_has_helped_is_no_rescue_of_the_slow_flush():
+    cluster = cluster_of()
+    queue = queue_of(pod("p"), pod("q"), cluster=cluster)
+    refuse(queue, 2, FIT)
+    refuse(queue, 2, FIT)
+    make_room(cluster)
+    queue.flush(2 + FLUSH_AFTER)
+    for name in ("p", "q"):
+        assert popped(queue, 400) == name
+        queue.placed(f"uid-default-{name}")
+    assert queue.rescued_by_flush == 0
 
 
 def test_a_pod_that_is_gone_is_not_given_out():

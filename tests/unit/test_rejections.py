@@ -33,11 +33,11 @@ class Parts:
     def __init__(self):
         self.now = 1000.0
         self.cluster = cluster_of(node("a"), node("b", labels={"zone": "z"}))
-        self.queue = SchedulingQueue()
+        self.queue = SchedulingQueue(self.cluster)
         self.metrics = Metrics("turb-kub")
         self.notes = Notes()
         self.sink = PodSink(self.cluster, self.queue, self.metrics, lambda: self.now)
-        self.rejections = Rejections(self.cluster, self.queue, cast(Any, self.notes), self.metrics, lambda: self.now)
+        self.rejections = Rejections(self.cluster, cast(Any, self.notes), self.metrics, lambda: self.now)
         self.sink.rejected = self.rejections.note
 
     def turn_away(self, name, on="a", reason="OutOfmemory", version=20, **how):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turb_kub.cluster.accounting import Accounting
+from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cooling import CoolingNodes
 from turb_kub.cluster.ports import TakenPorts
 from turb_kub.objects.node import Node
@@ -37,6 +38,7 @@ class Cluster:
         headroom: bytes left under the ceiling, perhaps negative.
         load: bytes by which nodes are ranked.
         name_rank: the node's place when all are sorted by name; ties end there.
+        changes: what happened that could let a waiting pod in, for the queue to take.
     """
 
     def __init__(self, accounting: Accounting | None = None) -> None:
@@ -61,6 +63,7 @@ class Cluster:
         self._ranks_are_stale = False
         #: Whether the slots happen to be in the order of their nodes' names: true where nodes came by one list.
         self._in_name_order = True
+        self.changes = Changes()
         #: Host ports that are taken.
         self.ports = TakenPorts()
         #: Nodes whose kubelet turned pods away.
@@ -117,6 +120,7 @@ class Cluster:
         self.ceiling[slot] = self._ceiling(node, int(self.allocatable[slot, MEMORY]))
         self.headroom[slot] = self.ceiling[slot] - self.budgeted[slot]
         self._note_change(slot)
+        self.changes.slots.add(slot)
         return True
 
     def remove_node(self, name: str) -> bool:
@@ -188,28 +192,26 @@ class Cluster:
         self._put(pod)
         self._assumed.add(pod.uid)
 
-    def set_pod(self, pod: Pod) -> bool:
-        """Take what the API server says of a bound pod. Tells whether its node has more room than before."""
+    def set_pod(self, pod: Pod) -> None:
+        """Take what the API server says of a bound pod."""
         if pod.terminal:
-            return self.remove_pod(pod.uid)
-        before = self._placed.get(pod.uid)
+            self.remove_pod(pod.uid)
+            return
         self._put(pod)
         self._assumed.discard(pod.uid)
-        return before is not None and _shrank(before, pod)
 
-    def remove_pod(self, uid: str) -> bool:
-        """Forget a pod that is gone, or was assumed in vain. Tells whether a node has more room than before."""
-        pod = self._placed.pop(uid, None)
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod that is gone, or was assumed in vain."""
+        pod = self._take_out(uid)
         self._assumed.discard(uid)
-        if pod is None:
-            return False
-        held = self._by_node[pod.node_name]
-        del held[uid]
-        if not held:
-            del self._by_node[pod.node_name]
-        self.ports.release(pod)
-        self._count(pod, -1)
-        return True
+        if pod is not None:
+            self.note_relief(pod.node_name)
+
+    def note_relief(self, node_name: str) -> None:
+        """Take note that a node may take pods now that it did not take before."""
+        slot = self._slots.get(node_name)
+        if slot is not None:
+            self.changes.slots.add(slot)
 
     # Sums
 
@@ -245,13 +247,36 @@ class Cluster:
         return wrong
 
     def _put(self, pod: Pod) -> None:
-        before = self._placed.get(pod.uid)
-        if before is not None:
-            self.remove_pod(pod.uid)
+        before = self._take_out(pod.uid)
         self._placed[pod.uid] = pod
         self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.ports.take(pod)
         self._count(pod, +1)
+        if before is not None and self._shrank(before, pod):
+            self.note_relief(before.node_name)
+
+    def _take_out(self, uid: str) -> Pod | None:
+        pod = self._placed.pop(uid, None)
+        if pod is None:
+            return None
+        held = self._by_node[pod.node_name]
+        del held[uid]
+        if not held:
+            del self._by_node[pod.node_name]
+        self.ports.release(pod)
+        self._count(pod, -1)
+        return pod
+
+    def _shrank(self, before: Pod, after: Pod) -> bool:
+        """Whether a pod takes less of the node that held it, of anything."""
+        if before.node_name != after.node_name:
+            return True
+        if before.requests == after.requests:
+            return False
+        # A pod that begins to state a request counts as that, no longer as the default.
+        if self.accounting.budget(after) < self.accounting.budget(before):
+            return True
+        return any(after.amount(name) < amount for name, amount in before.requests)
 
     def _count(self, pod: Pod, sign: int) -> None:
         slot = self._slots.get(pod.node_name)
@@ -310,12 +335,3 @@ class Cluster:
 
     def _amounts(self) -> list[Int64s]:
         return [getattr(self, name) for name in _AMOUNTS]
-
-
-def _shrank(before: Pod, after: Pod) -> bool:
-    if before.node_name != after.node_name:
-        return True
-    if before.requests == after.requests:
-        return False
-    names = {name for name, _ in before.requests}
-    return any(after.amount(name) < before.amount(name) for name in names)

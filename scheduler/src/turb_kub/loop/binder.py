@@ -33,7 +33,6 @@ from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
-from turb_kub.queue.wakeups import Event
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +82,7 @@ class Binder:
             raise ValueError("a decision without a node cannot be bound")
         assumed = msgspec.structs.replace(pod, node_name=decision.node)
         self._cluster.assume(assumed)
+        self._queue.assumed(pod.uid)
         task = asyncio.create_task(self._bind(pod, assumed, decision, began))
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -188,5 +188,5 @@ class Binder:
         return False
 
     def _give_up(self, pod: Pod) -> None:
-        if self._cluster.is_assumed(pod.uid) and self._cluster.remove_pod(pod.uid):
-            self._queue.wake(Event.ROOM_FREED, self._clock())
+        if self._cluster.is_assumed(pod.uid):
+            self._cluster.remove_pod(pod.uid)

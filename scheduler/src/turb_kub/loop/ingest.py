@@ -11,7 +11,6 @@ from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import Pod, decode_pod
 from turb_kub.objects.wire import Decoder, Identified
 from turb_kub.queue.queue import SchedulingQueue
-from turb_kub.queue.wakeups import Event
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +45,8 @@ class SetAside:
 class NodeSink:
     """Nodes into the cluster."""
 
-    def __init__(self, cluster: Cluster, queue: SchedulingQueue, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
-        self._queue = queue
-        self._clock = clock
         self._set_aside = SetAside("node", metrics)
         self._limit_errors: dict[str, str] = {}
         #: Called after anything that may let a waiting pod move.
@@ -73,9 +70,7 @@ class NodeSink:
         if node.limit_error and self._limit_errors.get(node.name) != node.limit_error:
             log.warning("node %s: %s; the general limit holds there", node.name, node.limit_error)
         self._limit_errors[node.name] = node.limit_error or ""
-        known = self._cluster.slot(node.name) is not None
         if self._cluster.set_node(node):
-            self._queue.wake(Event.NODE_CHANGED if known else Event.NODE_ADDED, self._clock())
             self.notify()
 
     def deleted(self, item: msgspec.Raw) -> None:
@@ -172,8 +167,8 @@ class PodSink:
             self._uids.pop(key, None)
         else:
             self._uids[key] = pod.uid
-        if self._cluster.set_pod(pod):
-            self._freed()
+        self._cluster.set_pod(pod)
+        self.notify()
 
     def _is_stale(self, pod: Pod) -> bool:
         """Whether a read of our own was ahead of the watch that now delivers this. No binding is ever undone."""
@@ -198,11 +193,7 @@ class PodSink:
     def _gone(self, key: tuple[str, str], uid: str) -> None:
         self._uids.pop(key, None)
         self._queue.remove(uid)
-        if self._cluster.remove_pod(uid):
-            self._freed()
-
-    def _freed(self) -> None:
-        self._queue.wake(Event.ROOM_FREED, self._clock())
+        self._cluster.remove_pod(uid)
         self.notify()
 
 

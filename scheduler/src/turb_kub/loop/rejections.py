@@ -16,8 +16,6 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
 from turb_kub.objects.pod import Pod, Shape
-from turb_kub.queue.queue import SchedulingQueue
-from turb_kub.queue.wakeups import Event
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +40,11 @@ class Rejections:
     def __init__(
         self,
         cluster: Cluster,
-        queue: SchedulingQueue,
         reporter: Reporter,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
-        self._queue = queue
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
@@ -75,19 +71,16 @@ class Rejections:
         return max(0.0, self._timers[0][0] - now) if self._timers else None
 
     def end(self, now: float) -> None:
-        """End the cool-downs that are over, and wake the pods that waited for them."""
-        ended = False
+        """End the cool-downs that are over."""
         while self._timers and self._timers[0][0] <= now:
             cooling = heapq.heappop(self._timers)[-1]
             if cooling.in_force:
                 cooling.in_force = False
                 self._cluster.cooling.end(cooling.shape, cooling.node_name)
+                self._cluster.note_relief(cooling.node_name)
                 self._wait(cooling, cooling.until + LONGEST)
-                ended = True
             elif self._known.get((cooling.node_name, cooling.shape)) is cooling:
                 del self._known[cooling.node_name, cooling.shape]
-        if ended:
-            self._queue.wake(Event.COOLED_DOWN, now)
 
     def _cool_down(self, pod: Pod, reason: str, now: float) -> _CoolDown:
         key = (pod.node_name, pod.shape)

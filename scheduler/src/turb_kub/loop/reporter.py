@@ -1,7 +1,8 @@
 """Tells the users: events, and the condition of pods that fit nowhere.
 
-Events are written in the background, a few at a time, and given up after some tries: they inform, nothing depends on
-them. A condition and an event are written only when the verdict changes, that is the message without its counts.
+Events and conditions are written in the background, a few at a time, and given up after some tries: they inform,
+nothing here depends on them. Both are written only when the verdict changes, that is the message without its counts; a
+condition that was given up is written with the next attempt at its pod.
 """
 
 import asyncio
@@ -121,33 +122,37 @@ class Reporter:
 
     async def _write_verdict(self, pod: Pod, before: Verdict) -> None:
         verdict = pod.verdict
-        if verdict is None or pod.uid not in self._queue:
-            return
         changed = None if before.status == "False" else datetime.now(UTC)
-        try:
-            version = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
-        except (ApiError, Unreachable) as error:
-            # Not written, or not surely: the next attempt at this pod writes it again.
-            if pod.verdict is verdict:
-                pod.verdict = before if before.status else None
-            if not _pod_is_another(error):
-                self._complain(f"cannot write the condition of pod {pod.key}: {error}")
-            return
-        self._queue.seen_version(pod.uid, version)
+        for attempt in range(1, TRIES + 1):
+            if verdict is None or pod.verdict is not verdict or pod.uid not in self._queue:
+                return
+            try:
+                version = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
+            except (ApiError, Unreachable) as error:
+                if _final(error) or attempt == TRIES:
+                    # Not written, or not surely: the next attempt at this pod writes it again.
+                    if pod.verdict is verdict:
+                        pod.verdict = before if before.status else None
+                    if not _pod_is_another(error):
+                        self._complain(f"cannot write the condition of pod {pod.key}: {error}")
+                    return
+                await asyncio.sleep(max(_asked_wait(error), _WAIT))
+            else:
+                self._queue.seen_version(pod.uid, version)
+                return
 
     async def _write_event(self, event: PodEvent) -> None:
         for attempt in range(1, TRIES + 1):
             try:
                 await post_event(self._client, event, controller=self._controller, instance=self._instance)
             except (ApiError, Unreachable) as error:
-                final = isinstance(error, ApiError) and not (error.ambiguous or error.status == 429)
-                if final or attempt == TRIES:
+                if _final(error) or attempt == TRIES:
                     self._metrics.events_dropped.inc()
                     # In a namespace that is being deleted no event can be written; nobody needs to hear of that.
                     if not (isinstance(error, ApiError) and (error.status == 404 or "being terminated" in str(error))):
                         self._complain(f"cannot write events: {error}")
                     return
-                await asyncio.sleep(max(error.retry_after if isinstance(error, ApiError) else 0.0, _WAIT))
+                await asyncio.sleep(max(_asked_wait(error), _WAIT))
             else:
                 self._trouble = None
                 return
@@ -156,6 +161,15 @@ class Reporter:
         if trouble != self._trouble:
             log.warning("%s", trouble)
             self._trouble = trouble
+
+
+def _final(error: ApiError | Unreachable) -> bool:
+    """Whether trying again would be refused in the same way."""
+    return isinstance(error, ApiError) and not (error.ambiguous or error.status == 429)
+
+
+def _asked_wait(error: ApiError | Unreachable) -> float:
+    return error.retry_after if isinstance(error, ApiError) else 0.0
 
 
 def _pod_is_another(error: ApiError | Unreachable) -> bool:

@@ -62,8 +62,8 @@ class Scheduler:
         self._unknown_fields_fail = settings.unknown_fields == "fail"
         self.metrics = metrics
         self.cluster = Cluster(accounting_of(settings))
-        self.queue = SchedulingQueue()
-        self._nodes = NodeSink(self.cluster, self.queue, metrics, clock)
+        self.queue = SchedulingQueue(self.cluster)
+        self._nodes = NodeSink(self.cluster, metrics)
         self._pods = PodSink(self.cluster, self.queue, metrics, clock)
         self.reporter = Reporter(
             client,
@@ -72,7 +72,7 @@ class Scheduler:
             controller=settings.scheduler_name,
             instance=f"{settings.scheduler_name}-{socket.gethostname()}",
         )
-        self._rejections = Rejections(self.cluster, self.queue, self.reporter, metrics, clock)
+        self._rejections = Rejections(self.cluster, self.reporter, metrics, clock)
         self._pods.rejected = self._rejections.note
         self._binder = Binder(
             client,

@@ -4,22 +4,31 @@ The parts and their names are kube-scheduler's. A pod is in one of them or being
 
 * active: to be decided, highest priority first, then the one that has waited longest;
 * backoff: to be decided again after a time that doubles with every failed attempt, from 1 s to 10 s;
-* unschedulable: fits nowhere; woken by an event that could help it, or by the slow flush;
+* unschedulable: fits nowhere; woken when the cluster changes so that it could fit, or by the slow flush;
 * gated: has scheduling gates; only a change of the pod itself helps.
+
+Of unschedulable pods of one signature (see `signature`) one at a time is woken, the first of them: once it has a node
+the next one is looked at, and where it fits no more all of them stay where they are.
 """
 
 import heapq
+from collections.abc import Hashable
 from itertools import count
 
 import msgspec
 
+from turb_kub.cluster.changes import Changes
+from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.fields import FIELDS
+from turb_kub.decision.fits import fits
 from turb_kub.objects.pod import Pod
-from turb_kub.queue.wakeups import Event, helping_events
+from turb_kub.queue.signature import asks, signature_of
+from turb_kub.queue.wakeups import could_help
 
 INITIAL_BACKOFF = 1.0
 LONGEST_BACKOFF = 10.0
-#: How long a pod may stay unschedulable before it is tried again without an event. Every rescue by this is a missed
-#: event, and is counted.
+#: How long a pod may stay unschedulable before it is tried again without an event: its verdict may have changed. That
+#: it fits by then is a missed event, and is counted.
 FLUSH_AFTER = 300.0
 
 
@@ -30,29 +39,49 @@ class Queued(msgspec.Struct, eq=False):
     #: When the pod first came; of two pods of one priority the earlier goes first.
     since: float
     attempts: int = 0
-    #: Why it is unschedulable, as the events that could help.
-    helps: Event = Event(0)
     parked_at: float = 0.0
     part: str = ""
     #: Which heap entry of the pod is the true one; older ones are dropped when they surface.
     entry: int = 0
-    #: Whether the slow flush, not an event, got it moving last.
-    flushed: bool = False
+    #: What was given out to be decided, and how often changes of the cluster had been taken by then.
+    given: Pod | None = None
+    given_at: int = 0
+    #: Where it is parked, or was woken from and is not decided yet.
+    peers: "Peers | None" = None
+    #: Whether the slow flush found that it fits by now, although no event had woken it.
+    rescued: bool = False
 
 
 #: Order within the heap (two keys), the entry's number, the pod.
 Heap = list[tuple[float, float, int, Queued]]
 
 
-class SchedulingQueue:
-    """Pods that wait for a node, by uid."""
+class Peers(msgspec.Struct, eq=False):
+    """Unschedulable pods that ask the same."""
 
-    def __init__(self) -> None:
+    key: tuple[Hashable, ...]
+    #: Whether only a change of the pods themselves helps.
+    hopeless: bool
+    parked: Heap
+    #: The one that was woken and is not decided yet; as long as there is one, the others wait for what becomes of it.
+    woken: Queued | None = None
+    #: Whether all nodes must be looked at, not only those that changed.
+    unsure: bool = False
+
+
+class SchedulingQueue:
+    """Pods that wait for a node, by uid. Reads the cluster, and takes its `changes`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._pods: dict[str, Queued] = {}
         self._active: Heap = []
         self._backoff: Heap = []
         self._errors: Heap = []
         self._entries = count(1)
+        self._peers: dict[tuple[Hashable, ...], Peers] = {}
+        self._unsure: list[Peers] = []
+        self._changes_taken = 0
         #: Pods that only the slow flush got moving and that then found a node.
         self.rescued_by_flush = 0
 
@@ -94,11 +123,13 @@ class SchedulingQueue:
         before = queued.pod
         if pod.resource_version < before.resource_version:
             return
-        if pod.raw_spec is not None and before.fields is not None and not _asks_otherwise(before, pod):
+        asks_otherwise = asks(before) != asks(pod)
+        if pod.raw_spec is not None and before.fields is not None and not asks_otherwise:
             pod.fields, pod.raw_spec = before.fields, None
         queued.pod = pod
-        if _asks_otherwise(before, pod) and queued.part:
+        if asks_otherwise and queued.part:
             queued.attempts = 0
+            self._leave_peers(queued)
             self._place(queued)
 
     def seen_version(self, uid: str, resource_version: int) -> None:
@@ -111,6 +142,7 @@ class SchedulingQueue:
         """Forget a pod: deleted, bound by others or no longer ours."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
+            self._leave_peers(queued)
             queued.part, queued.entry = "gone", 0
 
     def pop(self, now: float) -> Pod | None:
@@ -119,6 +151,7 @@ class SchedulingQueue:
         Where no pod is active, one that backs off after it did not fit need not wait: there is nothing else to do.
         One that backs off after an error does wait.
         """
+        self._wake(now)
         while self._top(self._errors) and self._errors[0][0] <= now:
             self._place(heapq.heappop(self._errors)[-1])
         while self._top(self._backoff) and self._backoff[0][0] <= now:
@@ -129,20 +162,38 @@ class SchedulingQueue:
         queued = heapq.heappop(heap)[-1]
         queued.part, queued.entry = "", 0
         queued.attempts += 1
+        queued.given, queued.given_at = queued.pod, self._changes_taken
         return queued.pod
 
     def unschedulable(self, uid: str, filters: frozenset[str], now: float) -> None:
-        """Park a pod that fits nowhere until an event could help it."""
+        """Park a pod that these filters kept from every node until the cluster changes so that it could fit."""
         queued = self._pods.get(uid)
-        if queued is not None:
-            queued.helps = helping_events(filters)
-            queued.parked_at = now
-            queued.part, queued.entry = "unschedulable", 0
+        if queued is None:
+            return
+        if queued.given is not None and asks(queued.given) != asks(queued.pod):
+            # The verdict is on what it asked before.
+            self.retry_at_once(uid)
+            return
+        key = signature_of(queued.pod)
+        peers = self._peers.get(key)
+        if peers is None:
+            peers = self._peers[key] = Peers(key, FIELDS in filters, [])
+        if queued.peers is peers:
+            # No look at the next one: where this one does not fit, none does.
+            peers.woken = None
+        else:
+            self._leave_peers(queued)
+        if queued.given_at != self._changes_taken:
+            self._look_at(peers)
+        queued.parked_at = now
+        queued.part, queued.peers, queued.rescued = "unschedulable", peers, False
+        self._push(peers.parked, queued, -queued.pod.priority, queued.since)
 
     def retry(self, uid: str, now: float, after: float = 0.0) -> None:
         """Try a pod again after an error: back off first, at least `after` seconds."""
         queued = self._pods.get(uid)
         if queued is not None:
+            self._leave_peers(queued)
             queued.part = "error"
             self._push(self._errors, queued, now + max(after, _backoff(queued.attempts)), 0.0)
 
@@ -150,44 +201,86 @@ class SchedulingQueue:
         """Try a pod again at once: what failed was our knowledge of it, which has been mended."""
         queued = self._pods.get(uid)
         if queued is not None:
+            self._leave_peers(queued)
             queued.attempts = max(0, queued.attempts - 1)
             self._place(queued)
+
+    def assumed(self, uid: str) -> None:
+        """Take note that a pod has a node, whatever becomes of its binding: the next of its peers may fit too."""
+        queued = self._pods.get(uid)
+        if queued is not None:
+            self._leave_peers(queued)
 
     def placed(self, uid: str) -> None:
         """Forget a pod that was bound, and count it where no event had got it moving."""
         queued = self._pods.get(uid)
-        if queued is not None and queued.flushed:
+        if queued is not None and queued.rescued:
             self.rescued_by_flush += 1
         self.remove(uid)
 
-    def wake(self, event: Event, now: float) -> int:
-        """Move every unschedulable pod that the event could help. Returns how many."""
-        return self._move([queued for queued in self._parked() if queued.helps & event], now, flushed=False)
-
     def flush(self, now: float) -> int:
         """Move pods that have been unschedulable for `FLUSH_AFTER` seconds. Returns how many."""
-        overdue = [queued for queued in self._parked() if now - queued.parked_at >= FLUSH_AFTER]
-        return self._move(overdue, now, flushed=True)
+        self._wake(now)
+        overdue = [
+            queued
+            for queued in self._pods.values()
+            if queued.part == "unschedulable" and now - queued.parked_at >= FLUSH_AFTER
+        ]
+        missed: dict[Peers | None, bool] = {}
+        for queued in overdue:
+            peers = queued.peers
+            if peers is not None and peers not in missed:
+                missed[peers] = not peers.hopeless and peers.woken is None and fits(self._cluster, queued.pod)
+            queued.rescued = missed[peers]
+            queued.peers = None
+            self._move(queued, now)
+        return len(overdue)
 
     def due_in(self, now: float) -> float | None:
         """Seconds until `pop` has something; None where only a new pod or an event can change that."""
+        self._wake(now)
         if self._top(self._active) or self._top(self._backoff):
             return 0.0
         return max(0.0, self._errors[0][0] - now) if self._top(self._errors) else None
 
-    def _parked(self) -> list[Queued]:
-        return [queued for queued in self._pods.values() if queued.part == "unschedulable"]
+    def _wake(self, now: float) -> None:
+        """Move the first of all pods of one signature where it fits since the cluster changed."""
+        changes = self._cluster.changes.take() if self._cluster.changes else None
+        unsure, self._unsure = self._unsure, []
+        if changes is not None:
+            self._changes_taken += 1
+        for peers in unsure if changes is None else list(self._peers.values()):
+            look_everywhere, peers.unsure = peers.unsure, False
+            if peers.woken is not None:
+                continue
+            if not self._top(peers.parked):
+                del self._peers[peers.key]
+            elif not peers.hopeless and self._is_helped(peers.parked[0][-1].pod, None if look_everywhere else changes):
+                queued = peers.woken = heapq.heappop(peers.parked)[-1]
+                self._move(queued, now)
 
-    def _move(self, pods: list[Queued], now: float, *, flushed: bool) -> int:
-        for queued in pods:
-            queued.flushed = flushed
-            ready_at = queued.parked_at + _backoff(queued.attempts)
-            if ready_at <= now:
-                self._place(queued)
-            else:
-                queued.part = "backoff"
-                self._push(self._backoff, queued, ready_at, 0.0)
-        return len(pods)
+    def _is_helped(self, pod: Pod, changes: Changes | None) -> bool:
+        return fits(self._cluster, pod) if changes is None else could_help(self._cluster, changes, pod)
+
+    def _leave_peers(self, queued: Queued) -> None:
+        """Part a pod from its peers; where they were waiting for it, have them looked at."""
+        peers, queued.peers = queued.peers, None
+        if peers is not None and peers.woken is queued:
+            peers.woken = None
+            self._look_at(peers)
+
+    def _look_at(self, peers: Peers) -> None:
+        if not peers.unsure:
+            peers.unsure = True
+            self._unsure.append(peers)
+
+    def _move(self, queued: Queued, now: float) -> None:
+        ready_at = queued.parked_at + _backoff(queued.attempts)
+        if ready_at <= now:
+            self._place(queued)
+        else:
+            queued.part = "backoff"
+            self._push(self._backoff, queued, ready_at, 0.0)
 
     def _place(self, queued: Queued) -> None:
         if queued.pod.gates:
@@ -210,12 +303,3 @@ class SchedulingQueue:
 
 def _backoff(attempts: int) -> float:
     return min(INITIAL_BACKOFF * 2.0 ** min(max(0, attempts - 1), 16), LONGEST_BACKOFF)
-
-
-def _asks_otherwise(before: Pod, after: Pod) -> bool:
-    return (before.requests, before.constraints, before.gates, before.priority) != (
-        after.requests,
-        after.constraints,
-        after.gates,
-        after.priority,
-    )

@@ -37,7 +37,7 @@ async def running(credentials: Any, policy: Policy | None = None, **settings: An
     """The scheduler with these settings, running and synced; stopped and drained at the end."""
     chosen = Settings(**settings)
     metrics = Metrics(chosen.scheduler_name)
-    async with Client(credentials, observer=metrics.observe_request) as client:
+    async with Client(credentials, observer=metrics.observe_request, in_flight=chosen.binds_in_flight) as client:
         scheduler = Scheduler(client, chosen, policy or LeastRequestedMemory(), metrics)
         task = asyncio.create_task(scheduler.run())
         try:

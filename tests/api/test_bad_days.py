@@ -515,7 +515,7 @@ async def test_an_event_that_is_refused_does_not_hold_up_anything(double):
 
 
 async def test_a_condition_that_could_not_be_written_is_written_all_the_same(double, monkeypatch):
-    monkeypatch.setattr("turb_kub.loop.reporter._WAIT", 0.01)
+    monkeypatch.setattr("turb_kub.loop.reporter.WAIT", 0.01)
     double.fault("PATCH", "pods/status", answers(500, "InternalError"), cuts_off())
     double.put("pods", wire_pod("p", memory="64Gi"))
     async with running(Token(double.url)) as scheduler:
@@ -525,7 +525,7 @@ async def test_a_condition_that_could_not_be_written_is_written_all_the_same(dou
 
 
 async def test_a_condition_that_was_given_up_is_written_with_the_next_attempt(double, monkeypatch):
-    monkeypatch.setattr("turb_kub.loop.reporter._WAIT", 0.01)
+    monkeypatch.setattr("turb_kub.loop.reporter.WAIT", 0.01)
     double.fault("PATCH", "pods/status", *[answers(500, "InternalError")] * 3)
     double.put("pods", wire_pod("p", memory="64Gi"))
     async with running(Token(double.url)) as scheduler:

@@ -212,7 +212,9 @@ async def test_a_gated_pod_is_refused(admin, identity):
 async def test_a_pod_that_is_gone_is_gone(admin, identity):
     wire = await admin.create_pod("p")
     await admin.delete_pod("p")
-    assert (await binding(admin, identity, wire)).answer is Answer.GONE
+    assert (await binding(admin, identity, wire)).answer is Answer.UNCERTAIN
+    async with Client(await load_credentials(str(identity), None)) as client:
+        assert await read_pod(client, decode_pod(json.dumps(wire))) is None
 
 
 async def test_our_own_condition_moves_the_resource_version_that_the_next_binding_needs(admin, identity):

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from turb_kub.decision.decide import decide
-from turb_kub.decision.filters import NODE_FILTERS, node_ports
+from turb_kub.decision.filters import NODE_FILTERS, node_closed, node_ports
 from turb_kub.decision.filters.node_resources import OVER_LIMIT, TOO_MANY_PODS
 from turb_kub.decision.policy import Policy
 from turb_kub.settings.settings import TABLE
@@ -21,7 +21,13 @@ def test_every_setting_is_described_with_its_default():
 
 
 def test_every_reason_is_described():
-    for reason in (*(one.reason for one in NODE_FILTERS), node_ports.REASON, OVER_LIMIT, TOO_MANY_PODS):
+    for reason in (
+        *(one.reason for one in NODE_FILTERS),
+        node_closed.REASON,
+        node_ports.REASON,
+        OVER_LIMIT,
+        TOO_MANY_PODS,
+    ):
         assert f"`{reason}`" in TEXT
 
 

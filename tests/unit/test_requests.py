@@ -18,7 +18,9 @@ MI = 2**20
 @pytest.mark.parametrize("number", range(len(VECTORS)))
 def test_agrees_with_upstream(number):
     vector = VECTORS[number]
-    found = decode_pod(json.dumps({"metadata": {"name": "p"}, "spec": vector["spec"], "status": vector["status"]}))
+    found = decode_pod(
+        json.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": vector["spec"], "status": vector["status"]})
+    )
     assert dict(found.requests) == vector["requests"]
 
 

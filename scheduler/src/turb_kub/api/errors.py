@@ -1,5 +1,7 @@
 """What can go wrong on the wire, by what the caller may conclude from it."""
 
+from turb_kub.objects.malformed import Remains
+
 
 class CredentialsError(Exception):
     """No usable kubeconfig or in-cluster identity. The text says what is wrong and what to do."""
@@ -30,6 +32,14 @@ class ApiError(Exception):
 
 class Unreachable(Exception):
     """No answer came: refused, timed out, cut off. A write may or may not have been carried out."""
+
+
+class MalformedPod(Exception):
+    """The pod was read, and is not to be understood; `remains` is what can be."""
+
+    def __init__(self, remains: Remains, error: Exception) -> None:
+        super().__init__(str(error))
+        self.remains = remains
 
 
 class Expired(Exception):

@@ -49,7 +49,7 @@ async def post_event(client: Client, event: PodEvent, *, controller: str, instan
     pod = event.pod
     await client.request(
         "POST",
-        f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace)}/events",
+        f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events",
         resource="events",
         body=msgspec.json.encode(event_body(event, datetime.now(UTC), controller=controller, instance=instance)),
     )

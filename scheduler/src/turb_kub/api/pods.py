@@ -7,7 +7,8 @@ from urllib.parse import quote
 import msgspec
 
 from turb_kub.api.client import STRATEGIC_MERGE, Client
-from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.errors import ApiError, MalformedPod, Unreachable
+from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.pod import Pod, decode_pod, resource_version
 from turb_kub.objects.wire import Decoder, Identified
 
@@ -24,7 +25,7 @@ class Answer(Enum):
     |---|---|---|
     | 201 | BOUND | wait for the watch |
     | 409 of any kind | UNCERTAIN | read the pod: all conflicts have one reason and differ only in their text |
-    | 404 | GONE | forget the pod |
+    | 404 | UNCERTAIN | read the pod: a namespace, a proxy or a server that is starting may be what is not there |
     | 5xx, time-out, connection lost | UNCERTAIN | read the pod: it may be bound all the same |
     | 429 | THROTTLED | back off as long as asked |
     | any other | REFUSED | back off, say why |
@@ -32,7 +33,6 @@ class Answer(Enum):
 
     BOUND = auto()
     UNCERTAIN = auto()
-    GONE = auto()
     THROTTLED = auto()
     REFUSED = auto()
 
@@ -68,10 +68,8 @@ async def bind(client: Client, pod: Pod, node_name: str) -> BindAnswer:
     except Unreachable as error:
         return BindAnswer(Answer.UNCERTAIN, str(error))
     except ApiError as error:
-        if error.status == 409 or error.ambiguous:
+        if error.status in {404, 409} or error.ambiguous:
             return BindAnswer(Answer.UNCERTAIN, error.message, error.retry_after)
-        if error.status == 404:
-            return BindAnswer(Answer.GONE, error.message)
         if error.status == 429:
             return BindAnswer(Answer.THROTTLED, error.message, error.retry_after)
         return BindAnswer(Answer.REFUSED, error.message)
@@ -83,14 +81,24 @@ async def read_pod(client: Client, pod: Pod) -> Pod | None:
 
     Raises:
         ApiError, Unreachable: it could not be read.
-        msgspec.MsgspecError, QuantityError: it could not be understood.
+        MalformedPod: it could not be understood.
     """
     try:
-        current = decode_pod(await client.request("GET", _path(pod), resource="pods"))
+        content = await client.request("GET", _path(pod), resource="pods")
     except ApiError as error:
-        if error.status == 404:
+        # The API server names its reason; what else answers 404 knows nothing of the pod.
+        if error.status == 404 and error.reason == "NotFound":
             return None
         raise
+    try:
+        current = decode_pod(content)
+    except MALFORMED as error:
+        remains = remains_of(content)
+        if not remains.uid:
+            raise Unreachable(f"the answer is no pod: {error}") from error
+        if remains.uid != pod.uid:
+            return None
+        raise MalformedPod(remains, error) from error
     return current if current.uid == pod.uid else None
 
 
@@ -118,9 +126,9 @@ async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, n
     )
     try:
         return resource_version(_identities.decode(content).metadata.resourceVersion)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise Unreachable(f"the answer to a patch cannot be read: {error}") from error
 
 
 def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+    return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"

@@ -3,31 +3,40 @@
 Rules (kubernetes.io, "Kubernetes API Concepts: Efficient detection of changes"): the watch goes on from the last
 resourceVersion seen, bookmarks included; 410, as a status or as an ERROR event, means a new list; a stream that falls
 silent for longer than the bookmarks' rhythm is half-open and is taken up again; between failures waits a jittered,
-doubling time, or what Retry-After asks. A failure is logged when it begins and when it is over, not at each try.
+doubling time, or what Retry-After asks. Where the watch can't get past one place, a list does. A failure is logged when
+it begins and when it is over, not at each try.
 """
 
 import asyncio
 import logging
 import random
 import time
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
 
-from turb_kub.api.client import Client
+from turb_kub.api.client import Client, Pool
 from turb_kub.api.errors import ApiError, Expired, Unreachable
+from turb_kub.api.log_limit import LogLimit
+from turb_kub.objects.pod import resource_version
 from turb_kub.objects.wire import Decoder, Identified, Status, WatchEvent, WireList
 
 log = logging.getLogger(__name__)
 
 PAGE = 500
+LIST_TIMEOUT = 60.0
 #: The API server sends a bookmark about once a minute; two missed and a half are a dead connection.
 READ_TIMEOUT = 150.0
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
+#: Tries to watch from one place before a list gets past it.
+MISSES = 3
 #: A watch that ends sooner than this counts as a failure, so that a server that closes at once is not hammered.
 SHORTEST_WATCH = 1.0
 
+#: What decoding may raise; nesting without end is a RecursionError.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _lists = Decoder(WireList)
 _events = Decoder(WatchEvent)
 _identities = Decoder(Identified)
@@ -60,7 +69,10 @@ class Reflector:
         self._sink = sink
         self._version: str | None = None
         self._wait = FIRST_WAIT
-        self._trouble: str | None = None
+        self._limit = LogLimit(log)
+        self._in_trouble = False
+        #: How often in a row the server would not watch from where we are, or sent what cannot be read.
+        self._misses = 0
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
@@ -73,7 +85,11 @@ class Reflector:
             except Expired:
                 log.info("watch of %s is too old, listing again", self._resource)
                 self._version = None
-            except (ApiError, Unreachable) as error:
+            except ApiError as error:
+                if error.status != 429:
+                    self._missed()
+                await self._pause(error)
+            except Unreachable as error:
                 await self._pause(error)
 
     async def _list(self) -> None:
@@ -81,21 +97,34 @@ class Reflector:
         query = {"limit": str(PAGE)}
         while True:
             try:
-                page = await self._client.request("GET", self._path, resource=self._resource, query=query, timeout=60)
+                page = await self._client.request(
+                    "GET",
+                    self._path,
+                    resource=self._resource,
+                    query=query,
+                    timeout=LIST_TIMEOUT,
+                    pool=Pool.WATCHES,
+                )
             except ApiError as error:
                 if error.status != 410 or "continue" not in query:
                     raise
-                # The list grew too old between two pages: begin again.
-                items, query = [], {"limit": str(PAGE)}
+                # The list grew too old between two pages. In one piece it can't, so that this ends.
+                items, query = [], {}
                 continue
             try:
                 decoded = _lists.decode(page)
-            except msgspec.MsgspecError as error:
+            except _UNREADABLE as error:
                 raise Unreachable(f"the answer to a list is no list: {error}") from error
+            if not _is_version(decoded.metadata.resourceVersion):
+                # Taken for an empty list it would wipe out all that is known.
+                raise Unreachable("the answer to a list is no list: it has no resourceVersion")
             items += decoded.items or []
-            if not decoded.metadata.continue_:
+            rest = decoded.metadata.continue_
+            if not rest:
                 break
-            query = {"limit": str(PAGE), "continue": decoded.metadata.continue_}
+            if rest == query.get("continue"):
+                raise Unreachable("the answer to a list is no list: its pages have no end")
+            query = {"limit": str(PAGE), "continue": rest}
         self._sink.replace(items)
         self._version = decoded.metadata.resourceVersion
         self._recovered()
@@ -111,18 +140,26 @@ class Reflector:
         }
         began, heard = time.monotonic(), False
         lines = self._client.lines(self._path, resource=self._resource, query=query, read_timeout=READ_TIMEOUT)
-        async for line in lines:
-            try:
-                event = _events.decode(line)
-            except msgspec.MsgspecError as error:
-                raise Unreachable(f"a line of the watch is no event: {error}") from error
-            self._take(event)
-            if not heard:
-                heard = True
-                self._recovered()
+        # Closed at once where an event ends the watch: the next one must not stand beside it.
+        async with aclosing(lines):
+            async for line in lines:
+                try:
+                    event = _events.decode(line)
+                except _UNREADABLE as error:
+                    self._missed()
+                    raise Unreachable(f"a line of the watch is no event: {error}") from error
+                self._take(event)
+                if not heard:
+                    heard = True
+                    self._recovered()
         if not heard and time.monotonic() - began < SHORTEST_WATCH:
             raise Unreachable("the watch was closed as soon as it was opened")
         self._recovered()
+
+    def _missed(self) -> None:
+        self._misses += 1
+        if self._misses >= MISSES:
+            self._version, self._misses = None, 0
 
     def _take(self, event: WatchEvent) -> None:
         match event.type:
@@ -135,34 +172,42 @@ class Reflector:
             case "ERROR":
                 raise _error_of(event.object)
             case _:
-                log.warning("watch of %s: unknown event type %r, left out", self._resource, event.type)
+                self._limit.warning(f"watch of {self._resource}: unknown event type {event.type!r}, left out")
                 return
         try:
-            self._version = _identities.decode(event.object).metadata.resourceVersion
-        except msgspec.MsgspecError:
+            version = _identities.decode(event.object).metadata.resourceVersion
+        except _UNREADABLE:
+            version = ""
+        if not _is_version(version):
             # The next event or bookmark moves the version on; until then a new watch repeats this event.
-            log.warning("watch of %s: an event without a resourceVersion", self._resource)
+            self._limit.warning(f"watch of {self._resource}: an event without a resourceVersion")
+        elif resource_version(version) >= resource_version(self._version or ""):
+            # An event told again does not take the next watch back to what is behind us.
+            self._version = version
 
     async def _pause(self, error: ApiError | Unreachable) -> None:
-        trouble = str(error)
-        if trouble != self._trouble:
-            log.warning("cannot read %s, trying again: %s", self._resource, trouble)
-            self._trouble = trouble
+        if self._limit.warning(f"cannot read {self._resource}, trying again: {error}"):
+            self._in_trouble = True
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
         await asyncio.sleep(max(asked, self._wait * random.uniform(0.5, 1.0)))
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _recovered(self) -> None:
-        self._wait = FIRST_WAIT
-        if self._trouble is not None:
+        self._wait, self._misses = FIRST_WAIT, 0
+        if self._in_trouble:
             log.info("reading %s again", self._resource)
-            self._trouble = None
+            self._in_trouble = False
+
+
+def _is_version(text: str) -> bool:
+    """Whether a watch can go on from this resourceVersion: "0" and none would begin anywhere (API Concepts)."""
+    return text not in {"", "0"}
 
 
 def _error_of(item: msgspec.Raw) -> Exception:
     try:
         status = msgspec.json.decode(item, type=Status)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return Unreachable("the watch ended with an error that cannot be read")
     if status.code == 410 or status.reason in {"Expired", "Gone"}:
         return Expired(status.message)

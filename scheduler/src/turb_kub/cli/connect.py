@@ -3,15 +3,14 @@
 import argparse
 import os
 
-import msgspec
-
-from turb_kub.api.client import Client, Observer
+from turb_kub.api.client import IN_FLIGHT, Client, Observer
 from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, take_snapshot
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.decision.policy import Policy, PolicyError, load_policy
+from turb_kub.objects.malformed import MALFORMED
 from turb_kub.settings import Settings, SettingsError, load_settings
 
 BAD_INPUT = 2
@@ -33,10 +32,13 @@ def policy_of(settings: Settings) -> Policy:
         raise CommandError(str(error), BAD_INPUT) from error
 
 
-async def connect(options: argparse.Namespace, observer: Observer | None = None) -> Client:
+async def connect(
+    options: argparse.Namespace, observer: Observer | None = None, *, in_flight: int = IN_FLIGHT
+) -> Client:
     """Return a client of the cluster that the flags name. Raises `CommandError` where there is no usable identity."""
     try:
-        return Client(await load_credentials(options.kubeconfig, options.context), observer=observer)
+        credentials = await load_credentials(options.kubeconfig, options.context)
+        return Client(credentials, observer=observer, in_flight=in_flight)
     except CredentialsError as error:
         raise CommandError(str(error), BAD_INPUT) from error
 
@@ -65,7 +67,7 @@ async def read_cluster(options: argparse.Namespace, accounting: Accounting) -> S
         await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"), ("/api/v1/events", "events"))
         try:
             return await take_snapshot(client, accounting)
-        except (ApiError, Unreachable, msgspec.MsgspecError) as error:
+        except (ApiError, Unreachable, *MALFORMED) as error:
             raise CommandError(f"the cluster could not be read: {error}") from error
 
 

@@ -33,6 +33,8 @@ class Explained(msgspec.Struct):
     recorded: Report | None
     nodes: tuple[NodeReport, ...]
     fixes: tuple[str, ...]
+    #: Objects that could not be understood, each with why.
+    set_aside: list[str]
 
 
 def explain_pod(options: argparse.Namespace) -> int:
@@ -55,6 +57,7 @@ def explain_pod(options: argparse.Namespace) -> int:
         recorded=snapshot.decisions.get(pod.uid),
         nodes=explanation.nodes,
         fixes=explanation.fixes,
+        set_aside=snapshot.set_aside,
     )
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -114,3 +117,5 @@ def _print(found: Explained, explanation: Explanation, *, limited: bool) -> None
         where.print(NO_LIMIT)
     for fix in found.fixes:
         where.print(escape(f"Fix: {fix}"))
+    for name in found.set_aside:
+        where.print(escape(f"Set aside, not understood: {name}"))

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     policy = policy_of(settings)
     metrics = Metrics(profile=settings.scheduler_name)
-    async with await connect(options, metrics.observe_request) as client:
+    async with await connect(options, metrics.observe_request, in_flight=settings.binds_in_flight) as client:
         scheduler = Scheduler(client, settings, policy, metrics)
         try:
             async with serve(

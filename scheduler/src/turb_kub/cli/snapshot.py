@@ -14,14 +14,13 @@ from turb_kub.cli.errors import CommandError
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.report import Report, decode_report
+from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.node import decode_node
-from turb_kub.objects.pod import Pod, decode_pod
-from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
+from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod
+from turb_kub.objects.wire import Decoder, ObjectMeta, Wire, WireList
 
 PAGE = "500"
-_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 _lists = Decoder(WireList)
-_identities = Decoder(Identified)
 
 
 class Referred(Wire):
@@ -58,8 +57,12 @@ class Snapshot(msgspec.Struct):
                     self._add_pod(decode_pod(item, keep_demands=True))
                 case "Event":
                     self._add_event(_events.decode(item))
-        except _MALFORMED as error:
-            self.set_aside.append(f"{kind.lower()} {_name(item)}: {error}")
+        except MALFORMED as error:
+            remains = remains_of(item)
+            self.set_aside.append(f"{kind.lower()} {remains.key}: {error}")
+            if kind == "Pod" and remains.node_name and remains.phase not in TERMINAL_PHASES:
+                why = f"pod {remains.key} is malformed, what it takes cannot be counted"
+                self.cluster.close_node(remains.node_name, remains.ident, why)
 
     def _add_pod(self, pod: Pod) -> None:
         self.pods.append(pod)
@@ -101,13 +104,21 @@ def read_snapshot(path: str, accounting: Accounting) -> Snapshot:
     for item in _documents(path):
         for found in item.get("items", [item]) if str(item.get("kind", "")).endswith("List") else [item]:
             if isinstance(found, Mapping):
-                snapshot.add(str(found.get("kind", "")), json.dumps(found, default=str).encode())
+                snapshot.add(str(found.get("kind", "")), json.dumps(_identified(found), default=str).encode())
     if not snapshot.cluster.node_count:
         raise CommandError(
             f"{path} holds no node: write it with kubectl get nodes,pods,events -A -o json, or kwokctl snapshot export",
             2,
         )
     return snapshot
+
+
+def _identified(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give an object that was written by hand the uid that the API server would have given it."""
+    meta = item.get("metadata")
+    if not isinstance(meta, Mapping) or meta.get("uid"):
+        return item
+    return {**item, "metadata": {**meta, "uid": f"{meta.get('namespace', '')}/{meta.get('name', '')}"}}
 
 
 def _documents(path: str) -> Iterable[Mapping[str, Any]]:
@@ -117,7 +128,7 @@ def _documents(path: str) -> Iterable[Mapping[str, Any]]:
         documents = [json.loads(text)] if text.lstrip().startswith("{") else list(yaml.safe_load_all(text))
     except OSError as error:
         raise CommandError(f"{path} could not be read: {error.strerror or error}", 2) from error
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise CommandError(f"{path} is neither JSON nor YAML: {' '.join(str(error).split())}", 2) from error
     return [document for document in documents if isinstance(document, Mapping)]
 
@@ -131,11 +142,3 @@ async def _list(client: Client, path: str, resource: str, query: Mapping[str, st
         if not decoded.metadata.continue_:
             return items
         page["continue"] = decoded.metadata.continue_
-
-
-def _name(item: msgspec.Raw | bytes) -> str:
-    try:
-        meta = _identities.decode(item).metadata
-    except msgspec.MsgspecError:
-        return "(no name)"
-    return f"{meta.namespace}/{meta.name}".lstrip("/")

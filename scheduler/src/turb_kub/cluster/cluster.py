@@ -71,6 +71,9 @@ class Cluster:
         self._placed: dict[str, Pod] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._assumed: set[str] = set()
+        #: Nodes that take no pods for now: by name why, by whom (a pod's uid, or the node's own name).
+        self._closed: dict[str, dict[str, str]] = {}
+        self._closed_by: dict[str, str] = {}
 
     # Nodes
 
@@ -212,6 +215,38 @@ class Cluster:
         slot = self._slots.get(node_name)
         if slot is not None:
             self.changes.slots.add(slot)
+
+    # Nodes that cannot be counted on
+
+    @property
+    def closed_nodes(self) -> Iterator[str]:
+        """Names of nodes that take no pods for now; some may not be there."""
+        return iter(self._closed)
+
+    def why_closed(self, node_name: str) -> list[str]:
+        """What closes a node; nothing where it is open."""
+        return list(self._closed.get(node_name, {}).values())
+
+    def close_node(self, node_name: str, by: str, why: str) -> None:
+        """Let a node take no pods until `reopen_node`: its own state, or what one of its pods takes, is not known.
+
+        Args:
+            by: the pod's uid, or the node's name.
+        """
+        self.reopen_node(by)
+        self._closed.setdefault(node_name, {})[by] = why
+        self._closed_by[by] = node_name
+
+    def reopen_node(self, by: str) -> bool:
+        """Take back `close_node`. Tells whether it was in force."""
+        node_name = self._closed_by.pop(by, None)
+        if node_name is None:
+            return False
+        del self._closed[node_name][by]
+        if not self._closed[node_name]:
+            del self._closed[node_name]
+            self.note_relief(node_name)
+        return True
 
     # Sums
 

@@ -3,14 +3,14 @@
 | what became of the binding | then |
 |---|---|
 | bound | the watch confirms it; where it does not within `CONFIRM_WITHIN` seconds, the pod is read |
-| uncertain: any 409, 5xx, time-out | the pod is read, see below |
-| gone | forgotten |
+| uncertain: any 404 or 409, 5xx, time-out | the pod is read, see below |
 | throttled | assumption dropped, tried again no sooner than asked |
 | refused | assumption dropped, condition and event say why, tried again after backing off |
 
 | the pod as read | then |
 |---|---|
 | not there, or another uid | forgotten |
+| malformed | counted where it is bound, set aside where it is not |
 | bound, to whichever node | counted there |
 | being deleted, no longer ours, gated | as the watch would have said |
 | waiting, changed since the decision | decided again at once, without an event |
@@ -24,11 +24,12 @@ from collections.abc import Callable
 import msgspec
 
 from turb_kub.api.client import Client
-from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.errors import ApiError, MalformedPod, Unreachable
+from turb_kub.api.log_limit import LogLimit
 from turb_kub.api.pods import Answer, bind, read_pod
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.decide import Decision
-from turb_kub.loop.ingest import MALFORMED, PodSink
+from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
 from turb_kub.objects.pod import Pod
@@ -67,6 +68,7 @@ class Binder:
         self._tasks: set[asyncio.Task[None]] = set()
         #: When each pod was bound that the watch has not confirmed yet, by uid.
         self._unconfirmed: dict[str, float] = {}
+        self._limit = LogLimit(log)
         self.notify: Callable[[], None] = lambda: None
 
     async def slot(self) -> None:
@@ -98,18 +100,20 @@ class Binder:
         for uid, since in list(self._unconfirmed.items()):
             pod = self._cluster.placed(uid)
             if pod is None or not self._cluster.is_assumed(uid):
-                del self._unconfirmed[uid]
+                self._unconfirmed.pop(uid, None)
             elif now - since >= CONFIRM_WITHIN:
-                log.warning("pod %s: the watch has not confirmed its binding, reading it", pod.key)
+                self._limit.warning("bindings are not confirmed by the watch in time, reading the pods")
+                log.debug("pod %s: its binding is not confirmed", pod.key)
                 await self._settle(pod, pod, "")
                 if not self._cluster.is_assumed(uid):
                     self._unconfirmed.pop(uid, None)
+                self.notify()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a binding failed in a way that is a bug here: %s: %s", type(error).__name__, error)
+            self._limit.warning(f"a binding failed in a way that is a bug here: {type(error).__name__}: {error}")
             log.debug("the trace of that", exc_info=error)
 
     async def _bind(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
@@ -130,8 +134,6 @@ class Binder:
             case Answer.UNCERTAIN:
                 if await self._settle(pod, assumed, outcome.message):
                     self._bound(pod, decision, began)
-            case Answer.GONE:
-                self._pods.gone(pod)
             case Answer.THROTTLED:
                 self._give_up(pod)
                 self._queue.retry(pod.uid, self._clock(), outcome.retry_after)
@@ -158,16 +160,16 @@ class Binder:
                 return placed is not None and placed.node_name == assumed.node_name
             try:
                 current = await read_pod(self._client, pod)
+            except MalformedPod as error:
+                if not error.remains.node_name:
+                    self._give_up(pod)
+                self._pods.malformed(error.remains, error)
+                return error.remains.node_name == assumed.node_name
             except (ApiError, Unreachable) as error:
                 asked = error.retry_after if isinstance(error, ApiError) else 0.0
                 await asyncio.sleep(max(wait, asked))
                 wait = min(2 * wait, LONGEST_WAIT)
                 continue
-            except MALFORMED as error:
-                log.warning("pod %s cannot be understood: %s", pod.key, error)
-                self._give_up(pod)
-                self._queue.retry(pod.uid, self._clock())
-                return False
             return self._take(pod, assumed, current, cause)
 
     def _take(self, pod: Pod, assumed: Pod, current: Pod | None, cause: str) -> bool:

@@ -1,21 +1,34 @@
-"""What the watches say, put into the cluster and the queue."""
+"""What the watches say, put into the cluster and the queue.
+
+An object that is malformed in any field is set aside until a readable state of it comes, or it is gone:
+
+| malformed | until then |
+|---|---|
+| pod that waits for us | is not placed |
+| pod that a node holds, known from before | counts as it was known |
+| pod that a node holds, never understood | its node takes no more pods: what the pod takes cannot be counted |
+| node | takes no more pods; its pods count on |
+| anything else | left out |
+"""
 
 import logging
 from collections.abc import Callable
 
 import msgspec
 
+from turb_kub.api.log_limit import LogLimit
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
+from turb_kub.objects.malformed import MALFORMED, Remains, remains_of
 from turb_kub.objects.node import decode_node
-from turb_kub.objects.pod import Pod, decode_pod
+from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, resource_version
 from turb_kub.objects.wire import Decoder, Identified
 from turb_kub.queue.queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
-#: What reading an object may raise, whatever is in it; msgspec's and our own errors are ValueErrors.
-MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
+#: Objects of one kind told of by name within some minutes; `turb-kub status` names all.
+MOST_TOLD = 100
 _identities = Decoder(Identified)
 
 
@@ -25,21 +38,28 @@ class SetAside:
     def __init__(self, kind: str, metrics: Metrics) -> None:
         self._kind = kind
         self._metrics = metrics
-        self._keys: dict[str, str] = {}
+        self._idents: set[str] = set()
+        self._limit = LogLimit(log, most=MOST_TOLD)
 
-    def note(self, item: msgspec.Raw, error: Exception) -> None:
-        try:
-            meta = _identities.decode(item).metadata
-            key, name = meta.uid or meta.name, f"{meta.namespace}/{meta.name}".lstrip("/")
-        except MALFORMED:
-            key = name = "(no name)"
-        if key not in self._keys:
-            log.warning("%s %s is set aside until it is mended: %s", self._kind, name, error)
+    def __len__(self) -> int:
+        return len(self._idents)
+
+    def note(self, remains: Remains, error: Exception) -> None:
+        """Remember an object. Those without uid and name cannot be told apart and count as one."""
+        if remains.ident not in self._idents:
+            self._idents.add(remains.ident)
+            self._limit.warning(
+                f"{self._kind} {remains.key} is set aside until it is mended: {error}", about=remains.ident
+            )
             self._metrics.set_aside.labels(self._kind).inc()
-        self._keys[key] = name
 
-    def mended(self, key: str) -> None:
-        self._keys.pop(key, None)
+    def mended(self, ident: str) -> None:
+        """Forget an object that is understood again, or gone."""
+        self._idents.discard(ident)
+
+    def keep_only(self, listed: set[str]) -> None:
+        """Forget all that are not among these."""
+        self._idents &= listed
 
 
 class NodeSink:
@@ -49,14 +69,17 @@ class NodeSink:
         self._cluster = cluster
         self._set_aside = SetAside("node", metrics)
         self._limit_errors: dict[str, str] = {}
+        self._limit = LogLimit(log, most=MOST_TOLD)
         #: Called after anything that may let a waiting pod move.
         self.notify: Callable[[], None] = lambda: None
 
     def replace(self, items: list[msgspec.Raw]) -> None:
-        named = {name for item in items if (name := _name(item))}
+        listed = [_identity(item) for item in items]
+        named = {one.name for one in listed}
+        self._set_aside.keep_only({one.ident for one in listed})
         for _, node in list(self._cluster.each_node()):
             if node.name not in named:
-                self._cluster.remove_node(node.name)
+                self._forget(node.name)
         for item in items:
             self.changed(item)
 
@@ -64,20 +87,34 @@ class NodeSink:
         try:
             node = decode_node(item)
         except MALFORMED as error:
-            self._set_aside.note(item, error)
+            self._malformed(remains_of(item), error)
             return
-        self._set_aside.mended(node.uid)
+        self._set_aside.mended(node.uid or node.name)
         if node.limit_error and self._limit_errors.get(node.name) != node.limit_error:
-            log.warning("node %s: %s; the general limit holds there", node.name, node.limit_error)
-        self._limit_errors[node.name] = node.limit_error or ""
-        if self._cluster.set_node(node):
+            self._limit.warning(f"node {node.name}: {node.limit_error}; the general limit holds there", about=node.name)
+        if node.limit_error:
+            self._limit_errors[node.name] = node.limit_error
+        else:
+            self._limit_errors.pop(node.name, None)
+        mended = self._cluster.reopen_node(node.name)
+        if self._cluster.set_node(node) or mended:
             self.notify()
 
     def deleted(self, item: msgspec.Raw) -> None:
-        name = _name(item)
-        if name:
-            self._cluster.remove_node(name)
-            self._limit_errors.pop(name, None)
+        gone = _identity(item)
+        self._set_aside.mended(gone.ident)
+        if gone.name:
+            self._forget(gone.name)
+
+    def _malformed(self, remains: Remains, error: Exception) -> None:
+        self._set_aside.note(remains, error)
+        if self._cluster.slot(remains.name) is not None:
+            self._cluster.close_node(remains.name, remains.name, "the node is malformed")
+
+    def _forget(self, name: str) -> None:
+        self._cluster.remove_node(name)
+        self._cluster.reopen_node(name)
+        self._limit_errors.pop(name, None)
 
 
 class PodSink:
@@ -97,11 +134,15 @@ class PodSink:
         self.notify: Callable[[], None] = lambda: None
 
     def replace(self, items: list[msgspec.Raw]) -> None:
-        listed = {uid for item in items if (uid := _uid(item))}
-        for key, uid in list(self._uids.items()):
-            if uid not in listed:
-                self._gone(key, uid)
+        identities = [_identity(item) for item in items]
+        listed = {one.uid for one in identities}
+        self._set_aside.keep_only({one.ident for one in identities})
         self._finished = {uid: version for uid, version in self._finished.items() if uid in listed}
+        # Where one has no uid that can be read, it may be any that seems gone: no room is given away.
+        if "" not in listed:
+            for key, uid in list(self._uids.items()):
+                if uid not in listed:
+                    self._gone(key, uid)
         for item in items:
             self.changed(item)
 
@@ -109,21 +150,36 @@ class PodSink:
         try:
             pod = decode_pod(item)
         except MALFORMED as error:
-            self._set_aside.note(item, error)
+            self.malformed(remains_of(item), error)
             return
         self._set_aside.mended(pod.uid)
         self.take(pod)
 
     def deleted(self, item: msgspec.Raw) -> None:
-        try:
-            meta = _identities.decode(item).metadata
-        except MALFORMED as error:
-            self._set_aside.note(item, error)
-            return
-        self._set_aside.mended(meta.uid)
-        self._finished.pop(meta.uid, None)
-        if self._uids.get((meta.namespace, meta.name)) == meta.uid:
-            self._gone((meta.namespace, meta.name), meta.uid)
+        gone = _identity(item)
+        self._set_aside.mended(gone.ident)
+        self._finished.pop(gone.uid, None)
+        if self._uids.get((gone.namespace, gone.name)) == gone.ident:
+            self._gone((gone.namespace, gone.name), gone.ident)
+
+    def malformed(self, remains: Remains, error: Exception) -> None:
+        """Set a pod aside, and see to it that it neither is placed nor loses its room."""
+        self._set_aside.note(remains, error)
+        key, uid = (remains.namespace, remains.name), remains.ident
+        self._forget_namesake(key, uid)
+        if remains.phase in TERMINAL_PHASES:
+            self._gone(key, uid)
+        elif not remains.node_name:
+            # While it is being bound its room stays taken; the binding's answer settles it.
+            if not self._cluster.is_assumed(uid):
+                self._queue.remove(uid)
+        elif (known := self._cluster.placed(uid) or self._queue.get(uid)) is not None:
+            version = max(known.resource_version, resource_version(remains.resource_version))
+            self.take(msgspec.structs.replace(known, node_name=remains.node_name, resource_version=version))
+        else:
+            self._uids[key] = uid
+            why = f"pod {remains.key} is malformed, what it takes cannot be counted"
+            self._cluster.close_node(remains.node_name, uid, why)
 
     def read(self, pod: Pod) -> None:
         """Take the state of one pod from a read of our own, which may be ahead of the watch."""
@@ -134,12 +190,11 @@ class PodSink:
     def take(self, pod: Pod) -> None:
         """Take the state of one pod from the watch."""
         key = (pod.namespace, pod.name)
-        known = self._uids.get(key)
-        if known is not None and known != pod.uid:
-            # Deleted and made anew while we were not looking: the old one is gone.
-            self._gone(key, known)
+        self._forget_namesake(key, pod.uid)
         if self._is_stale(pod):
             return
+        if self._cluster.reopen_node(pod.uid):
+            self.notify()
         if pod.node_name:
             self._bound(key, pod)
         elif self._is_ours(pod):
@@ -152,6 +207,12 @@ class PodSink:
     def gone(self, pod: Pod) -> None:
         """Forget a pod that a read of our own did not find."""
         self._gone((pod.namespace, pod.name), pod.uid)
+
+    def _forget_namesake(self, key: tuple[str, str], uid: str) -> None:
+        known = self._uids.get(key)
+        if known is not None and known != uid:
+            # Deleted and made anew while we were not looking: the old one is gone.
+            self._gone(key, known)
 
     def _bound(self, key: tuple[str, str], pod: Pod) -> None:
         if pod.rejection is not None and self._placed_by_us(pod):
@@ -192,20 +253,18 @@ class PodSink:
 
     def _gone(self, key: tuple[str, str], uid: str) -> None:
         self._uids.pop(key, None)
+        holder = self._cluster.placed(uid) or self._queue.get(uid)
+        if holder is not None and (holder.namespace, holder.name) != key:
+            return  # the uid has become another pod's
         self._queue.remove(uid)
+        self._cluster.reopen_node(uid)
         self._cluster.remove_pod(uid)
         self.notify()
 
 
-def _uid(item: msgspec.Raw) -> str:
+def _identity(item: msgspec.Raw) -> Remains:
     try:
-        return _identities.decode(item).metadata.uid
+        meta = _identities.decode(item).metadata
     except MALFORMED:
-        return ""
-
-
-def _name(item: msgspec.Raw) -> str:
-    try:
-        return _identities.decode(item).metadata.name
-    except MALFORMED:
-        return ""
+        return remains_of(item)
+    return Remains(uid=meta.uid, namespace=meta.namespace, name=meta.name)

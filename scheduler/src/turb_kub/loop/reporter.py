@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
 from turb_kub.api.events import PodEvent, failed, post_event, rejected, scheduled
+from turb_kub.api.log_limit import LogLimit
 from turb_kub.api.pods import set_unscheduled
 from turb_kub.decision.decide import Decision, without_numbers
 from turb_kub.decision.report import encode_report
@@ -24,19 +25,30 @@ log = logging.getLogger(__name__)
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
+#: At most so many requests at once, and at most this share of all: bindings must always find a connection.
 IN_FLIGHT = 8
+SHARE = 4
 #: Events that may wait to be written; the oldest is dropped beyond that.
 LONGEST_BACKLOG = 20_000
 TRIES = 3
-_WAIT = 1.0
+#: Seconds between tries, where the server asks for no longer pause.
+WAIT = 1.0
 
 
 class Reporter:
     """Writes events and conditions. `run` must be running for anything to be written."""
 
     def __init__(
-        self, client: Client, queue: SchedulingQueue, metrics: Metrics, *, controller: str, instance: str
+        self,
+        client: Client,
+        queue: SchedulingQueue,
+        metrics: Metrics,
+        *,
+        controller: str,
+        instance: str,
+        in_flight: int,
     ) -> None:
+        self._workers = max(1, min(IN_FLIGHT, in_flight // SHARE))
         self._client = client
         self._queue = queue
         self._metrics = metrics
@@ -45,7 +57,7 @@ class Reporter:
         self._events: deque[PodEvent] = deque()
         self._verdicts: dict[str, tuple[Pod, Verdict]] = {}
         self._work = asyncio.Semaphore(0)
-        self._trouble: str | None = None
+        self._limit = LogLimit(log)
         #: How many conditions and events are to be written or being written.
         self._open = 0
         self._idle = asyncio.Event()
@@ -76,7 +88,7 @@ class Reporter:
     async def run(self) -> None:
         """Write what there is to write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
+            for _ in range(self._workers):
                 group.create_task(self._worker())
 
     def _failed(self, pod: Pod, reason: str, message: str, decision: str) -> None:
@@ -115,6 +127,9 @@ class Reporter:
                     await self._write_verdict(*self._verdicts.pop(next(iter(self._verdicts))))
                 elif self._events:
                     await self._write_event(self._events.popleft())
+            except Exception as error:  # whatever one pod's report meets, others are still to be written
+                self._limit.warning(f"a report failed in a way that is a bug here: {type(error).__name__}: {error}")
+                log.debug("the trace of that", exc_info=error)
             finally:
                 self._open -= 1
                 if not self._open:
@@ -134,9 +149,10 @@ class Reporter:
                     if pod.verdict is verdict:
                         pod.verdict = before if before.status else None
                     if not _pod_is_another(error):
-                        self._complain(f"cannot write the condition of pod {pod.key}: {error}")
+                        self._limit.warning(f"cannot write conditions of pods: {error}")
+                        log.debug("pod %s: its condition is not written", pod.key)
                     return
-                await asyncio.sleep(max(_asked_wait(error), _WAIT))
+                await asyncio.sleep(max(_asked_wait(error), WAIT))
             else:
                 self._queue.seen_version(pod.uid, version)
                 return
@@ -150,17 +166,11 @@ class Reporter:
                     self._metrics.events_dropped.inc()
                     # In a namespace that is being deleted no event can be written; nobody needs to hear of that.
                     if not (isinstance(error, ApiError) and (error.status == 404 or "being terminated" in str(error))):
-                        self._complain(f"cannot write events: {error}")
+                        self._limit.warning(f"cannot write events: {error}")
                     return
-                await asyncio.sleep(max(_asked_wait(error), _WAIT))
+                await asyncio.sleep(max(_asked_wait(error), WAIT))
             else:
-                self._trouble = None
                 return
-
-    def _complain(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            log.warning("%s", trouble)
-            self._trouble = trouble
 
 
 def _final(error: ApiError | Unreachable) -> bool:

@@ -71,6 +71,7 @@ class Scheduler:
             metrics,
             controller=settings.scheduler_name,
             instance=f"{settings.scheduler_name}-{socket.gethostname()}",
+            in_flight=settings.binds_in_flight,
         )
         self._rejections = Rejections(self.cluster, self.reporter, metrics, clock)
         self._pods.rejected = self._rejections.note

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from turb_kub.objects.malformed import MalformedError, checked_name
 from turb_kub.objects.quantity import MEBIBYTE, QuantityError
 from turb_kub.objects.requests import Requests, parse_quantities, whole_amounts
 from turb_kub.objects.wire import Decoder, Taint, WireNode
@@ -50,13 +51,16 @@ def decode_node(data: bytes | str | msgspec.Raw) -> Node:
     Raises:
         msgspec.MsgspecError: no JSON, or not a node's shape.
         QuantityError: a quantity in its allocatable resources is malformed.
+        MalformedError: it has no name, or one that is none.
     """
     wire = _nodes.decode(data)
     meta = wire.metadata
     ready = [condition.status for condition in wire.status.conditions or () if condition.type == "Ready"]
     limit, error = _limit(meta.annotations or {})
+    if not meta.name:
+        raise MalformedError("it has no name")
     return Node(
-        name=meta.name,
+        name=checked_name(meta.name, "its name"),
         uid=meta.uid,
         labels=meta.labels or {},
         allocatable=whole_amounts(parse_quantities(wire.status.allocatable)),

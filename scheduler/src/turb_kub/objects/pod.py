@@ -5,12 +5,15 @@ from functools import lru_cache
 import msgspec
 
 from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
+from turb_kub.objects.malformed import LONGEST_NAME, MalformedError, checked_name
 from turb_kub.objects.ports import HostPort, host_ports_of
 from turb_kub.objects.rejection import Rejection, rejection_of
 from turb_kub.objects.requests import Requests, effective_requests
 from turb_kub.objects.wire import Decoder, PodSpec, WirePod
 
 MEMORY = "memory"
+#: Characters of a condition's message that are kept to compare the next one with; the API's own limit for messages.
+_LONGEST_MESSAGE = 32768
 #: Phases in which a pod holds nothing any more (kubernetes.io, "Pod Lifecycle").
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -90,22 +93,25 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
     Raises:
         msgspec.MsgspecError: no JSON, or not a pod's shape.
         QuantityError: a quantity in it is malformed.
+        MalformedError: it has no name or uid, or one that is none.
     """
     wire = _pods.decode(data)
     spec = _specs.decode(wire.spec)
     meta, status = wire.metadata, wire.status
     waits = keep_demands or not spec.nodeName
     rejection = rejection_of(status)
+    if not meta.name or not meta.uid:
+        raise MalformedError("it has no name or no uid")
     return Pod(
-        uid=meta.uid,
-        namespace=_shared(meta.namespace),
-        name=meta.name,
+        uid=checked_name(meta.uid, "its uid"),
+        namespace=_shared(checked_name(meta.namespace, "its namespace")),
+        name=checked_name(meta.name, "its name"),
         resource_version=resource_version(meta.resourceVersion),
-        node_name=_shared(spec.nodeName),
-        scheduler_name=_shared(spec.schedulerName),
-        phase=_shared(status.phase),
+        node_name=_shared(checked_name(spec.nodeName, "its node's name")),
+        scheduler_name=_shared(checked_name(spec.schedulerName, "its schedulerName")),
+        phase=_shared(checked_name(status.phase, "its phase")),
         priority=spec.priority or 0,
-        created=meta.creationTimestamp or "",
+        created=checked_name(meta.creationTimestamp or "", "its creationTimestamp"),
         deleting=meta.deletionTimestamp is not None,
         requests=_shared_requests(effective_requests(spec, status)),
         constraints=constraints_of(spec) if waits or rejection else NO_CONSTRAINTS,
@@ -119,13 +125,15 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
 
 def resource_version(text: str) -> int:
     """Return a resourceVersion as the integer it is (KEP-5504 makes the order of two a promise); 0 if it is none."""
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    # The length first: Python refuses to make a number of thousands of digits.
+    return int(text) if len(text) <= 20 and text.isascii() and text.isdecimal() else 0
 
 
 def _verdict(wire: WirePod) -> Verdict | None:
     for condition in wire.status.conditions or ():
         if condition.type == "PodScheduled":
-            return Verdict(condition.status, condition.reason or "", condition.message or "")
+            message = (condition.message or "")[:_LONGEST_MESSAGE]
+            return Verdict(condition.status, (condition.reason or "")[:LONGEST_NAME], message)
     return None
 
 

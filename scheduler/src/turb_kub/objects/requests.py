@@ -13,6 +13,7 @@ The formula is Kubernetes' own (component-helpers `resource.PodRequests`; kubern
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from turb_kub.objects.malformed import LONGEST_NAME
 from turb_kub.objects.quantity import QuantityError, parse_quantity, to_units
 from turb_kub.objects.wire import Container, ContainerStatus, PodSpec, PodStatus, Quantities
 
@@ -29,7 +30,7 @@ def whole_amounts(quantities: Mapping[str, Fraction]) -> Requests:
     """
     for name, quantity in quantities.items():
         if quantity < 0:
-            raise QuantityError(f"{name} is negative")
+            raise QuantityError(f"{name[:LONGEST_NAME]} is negative")
     return tuple(
         (name, amount) for name in sorted(quantities) if (amount := to_units(quantities[name], milli=name == "cpu"))
     )

@@ -173,7 +173,7 @@ class ApiDouble:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.query.get("watch"):
                 return await self._watch(kind, request)
-            items = list(self.objects[kind].values())
+            items = [item for item in self.objects[kind].values() if _selected(item, request)]
             limit = int(request.query.get("limit", "500"))
             start = int(request.query.get("continue", "0"))
             meta: Object = {"resourceVersion": str(self.version)}
@@ -258,6 +258,16 @@ class ApiDouble:
         event = await request.json()
         self.events.append(event)
         return web.json_response(event, status=201)
+
+
+def _selected(item: Object, request: web.Request) -> bool:
+    """Whether an object meets the request's field selector, of which this knows the two of pods that are asked for."""
+    fields = {"spec.nodeName": item["spec"].get("nodeName", ""), "status.phase": item["status"].get("phase", "")}
+    for term in filter(None, request.query.get("fieldSelector", "").split(",")):
+        key, _, value = term.partition("=")
+        if (fields[key.rstrip("!")] == value) == key.endswith("!"):
+            return False
+    return True
 
 
 def _line(kind_of_event: str, item: Object) -> bytes:

@@ -76,6 +76,13 @@ def test_the_deletion_of_an_older_pod_of_the_same_name_does_not_touch_the_new_on
     assert parts.cluster.placed("new") is not None
 
 
+def test_a_late_state_of_an_older_pod_does_not_touch_the_new_one_of_its_name_that_a_read_has_found(parts):
+    parts.pods.changed(raw(wire_pod("p", uid="old", node="a", version=900)))
+    parts.pods.take(pod("p", uid="new", node="b", version=920))
+    parts.pods.changed(raw(wire_pod("p", uid="old", node="a", version=910, deleting=True)))
+    assert parts.cluster.placed_uids() == {"new"}
+
+
 def test_a_list_is_the_whole_truth(parts):
     parts.pods.changed(raw(wire_pod("waits")))
     parts.pods.changed(raw(wire_pod("bound", node="a")))

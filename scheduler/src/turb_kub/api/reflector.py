@@ -75,6 +75,11 @@ class Reflector:
         self._misses = 0
         self.synced = asyncio.Event()
 
+    @property
+    def version(self) -> int:
+        """The resourceVersion up to which the sink has been told all; 0 where a list is under way."""
+        return resource_version(self._version or "")
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:

@@ -5,6 +5,7 @@ that `pods_on` names for its node (`check` recomputes them).
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cooling import CoolingNodes
+from turb_kub.cluster.foreign import ForeignPods
 from turb_kub.cluster.ports import TakenPorts
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
@@ -66,6 +68,8 @@ class Cluster:
         self.changes = Changes()
         #: Host ports that are taken.
         self.ports = TakenPorts()
+        #: Pods of other schedulers.
+        self.foreign = ForeignPods(self.accounting.scheduler_name)
         #: Nodes whose kubelet turned pods away.
         self.cooling = CoolingNodes()
         self._placed: dict[str, Pod] = {}
@@ -210,6 +214,16 @@ class Cluster:
         if pod is not None:
             self.note_relief(pod.node_name)
 
+    @contextmanager
+    def without(self, uid: str) -> Iterator[None]:
+        """Leave a placed pod out while the block runs, which must not wait for anything; to ask what fits beside it."""
+        pod = self._take_out(uid)
+        try:
+            yield
+        finally:
+            if pod is not None:
+                self._put(pod)
+
     def note_relief(self, node_name: str) -> None:
         """Take note that a node may take pods now that it did not take before."""
         slot = self._slots.get(node_name)
@@ -286,6 +300,7 @@ class Cluster:
         self._placed[pod.uid] = pod
         self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.ports.take(pod)
+        self.foreign.take(pod)
         self._count(pod, +1)
         if before is not None and self._shrank(before, pod):
             self.note_relief(before.node_name)
@@ -299,12 +314,13 @@ class Cluster:
         if not held:
             del self._by_node[pod.node_name]
         self.ports.release(pod)
+        self.foreign.release(pod)
         self._count(pod, -1)
         return pod
 
     def _shrank(self, before: Pod, after: Pod) -> bool:
         """Whether a pod takes less of the node that held it, of anything."""
-        if before.node_name != after.node_name:
+        if before.node_name != after.node_name or not set(before.host_ports) <= set(after.host_ports):
             return True
         if before.requests == after.requests:
             return False

@@ -1,5 +1,13 @@
 """Carries a decision out: assume, bind in the background, and settle what the answer leaves open.
 
+Before the bind the node's pods are read fresh where another scheduler fills it (`shared_nodes`):
+
+| what the read says | then |
+|---|---|
+| the pod still fits | it is bound |
+| it fits no more | decided again at once, without an event |
+| the node could not be read | assumption dropped, tried again after backing off |
+
 | what became of the binding | then |
 |---|---|
 | bound | the watch confirms it; where it does not within `CONFIRM_WITHIN` seconds, the pod is read |
@@ -32,6 +40,7 @@ from turb_kub.decision.decide import Decision
 from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
+from turb_kub.loop.shared_nodes import SharedNodeGuard
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
 
@@ -53,6 +62,7 @@ class Binder:
         pods: PodSink,
         reporter: Reporter,
         metrics: Metrics,
+        guard: SharedNodeGuard,
         *,
         in_flight: int,
         clock: Callable[[], float],
@@ -63,6 +73,7 @@ class Binder:
         self._pods = pods
         self._reporter = reporter
         self._metrics = metrics
+        self._guard = guard
         self._clock = clock
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,7 +135,28 @@ class Binder:
             self._unconfirmed[pod.uid] = self._clock()
             raise
 
+    async def _may_bind(self, pod: Pod, assumed: Pod) -> bool:
+        """Ask the guard of shared nodes. Where the answer is no, the pod is taken care of."""
+        if not self._guard.guards(assumed.node_name):
+            return True
+        try:
+            fits = await self._guard.still_fits(assumed)
+        except (ApiError, Unreachable) as error:
+            self._give_up(pod)
+            asked = error.retry_after if isinstance(error, ApiError) else 0.0
+            self._queue.retry(pod.uid, self._clock(), asked)
+            self._limit.warning(f"the pods of nodes cannot be read before binding, trying again: {error}")
+            return False
+        if not fits and self._cluster.is_assumed(pod.uid):
+            log.debug("pod %s: others have taken its room on %s, deciding again", pod.key, assumed.node_name)
+            self._give_up(pod)
+            self._queue.retry_at_once(pod.uid)
+        return fits
+
     async def _carry_out(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
+        if not await self._may_bind(pod, assumed):
+            self.notify()
+            return
         outcome = await bind(self._client, pod, assumed.node_name)
         match outcome.answer:
             case Answer.BOUND:

@@ -190,6 +190,8 @@ class PodSink:
     def take(self, pod: Pod) -> None:
         """Take the state of one pod from the watch."""
         key = (pod.namespace, pod.name)
+        if self._is_older_than_namesake(key, pod):
+            return
         self._forget_namesake(key, pod.uid)
         if self._is_stale(pod):
             return
@@ -242,6 +244,12 @@ class PodSink:
         if placed is None or self._cluster.is_assumed(pod.uid):
             return False
         return not pod.node_name or pod.resource_version < placed.resource_version
+
+    def _is_older_than_namesake(self, key: tuple[str, str], pod: Pod) -> bool:
+        """Whether a read of our own has already seen the pod that was made in this one's place."""
+        uid = self._uids.get(key, pod.uid)
+        known = None if uid == pod.uid else self._cluster.placed(uid) or self._queue.get(uid)
+        return known is not None and known.resource_version > pod.resource_version
 
     def _placed_by_us(self, pod: Pod) -> bool:
         """Whether a pod is ours and was alive when last seen: one that had failed before we started is no news."""

@@ -44,6 +44,17 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.fresh_reads = Counter(
+            "turb_kub_fresh_reads",
+            "Lists of one node's pods right before a bind, because another scheduler fills it, by result.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.conflicts_avoided = Counter(
+            "turb_kub_conflicts_avoided",
+            "Binds that were not sent because a fresh read found that others had taken the room.",
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "turb_kub_events_dropped",
             "Kubernetes events that could not be written.",

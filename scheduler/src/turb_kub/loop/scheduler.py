@@ -18,6 +18,7 @@ from turb_kub.loop.ingest import NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
+from turb_kub.loop.shared_nodes import SharedNodeGuard
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.settings import Settings
@@ -75,6 +76,10 @@ class Scheduler:
         )
         self._rejections = Rejections(self.cluster, self.reporter, metrics, clock)
         self._pods.rejected = self._rejections.note
+        self._reflectors = (
+            Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
+            pods := Reflector(client, "/api/v1/pods", "pods", self._pods),
+        )
         self._binder = Binder(
             client,
             self.cluster,
@@ -82,12 +87,11 @@ class Scheduler:
             self._pods,
             self.reporter,
             metrics,
+            SharedNodeGuard(
+                client, self.cluster, self._pods, metrics, lambda: pods.version, settings.shared_node_guard
+            ),
             in_flight=settings.binds_in_flight,
             clock=clock,
-        )
-        self._reflectors = (
-            Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
-            Reflector(client, "/api/v1/pods", "pods", self._pods),
         )
         self._work = asyncio.Event()
         for source in (self._nodes, self._pods, self._binder):

@@ -9,11 +9,13 @@ from turb_kub.objects.malformed import LONGEST_NAME, MalformedError, checked_nam
 from turb_kub.objects.ports import HostPort, host_ports_of
 from turb_kub.objects.rejection import Rejection, rejection_of
 from turb_kub.objects.requests import Requests, effective_requests
-from turb_kub.objects.wire import Decoder, PodSpec, WirePod
+from turb_kub.objects.wire import Decoder, ObjectMeta, PodSpec, WirePod
 
 MEMORY = "memory"
 #: Characters of a condition's message that are kept to compare the next one with; the API's own limit for messages.
 _LONGEST_MESSAGE = 32768
+#: On the pod that a kubelet shows for a static one.
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 #: Phases in which a pod holds nothing any more (kubernetes.io, "Pod Lifecycle").
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -57,6 +59,8 @@ class Pod(msgspec.Struct, gc=False):
     fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     #: Why the kubelet turned the pod away, where it did.
     rejection: Rejection | None = None
+    #: Whether it is a static pod or one of a DaemonSet: such pods stand on every node, whoever else places pods there.
+    of_every_node: bool = False
 
     @property
     def key(self) -> str:
@@ -120,6 +124,7 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         verdict=_verdict(wire),
         raw_spec=bytes(wire.spec) if waits else None,
         rejection=rejection,
+        of_every_node=_is_of_every_node(meta),
     )
 
 
@@ -135,6 +140,12 @@ def _verdict(wire: WirePod) -> Verdict | None:
             message = (condition.message or "")[:_LONGEST_MESSAGE]
             return Verdict(condition.status, (condition.reason or "")[:LONGEST_NAME], message)
     return None
+
+
+def _is_of_every_node(meta: ObjectMeta) -> bool:
+    if MIRROR_ANNOTATION in (meta.annotations or {}):
+        return True
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in meta.ownerReferences or ())
 
 
 @lru_cache(maxsize=16384)

@@ -17,6 +17,11 @@ class Wire(msgspec.Struct, gc=False):
     """Base of all wire structs. Names are the API's own; JSON is a tree, so nothing for the garbage collector."""
 
 
+class OwnerReference(Wire):
+    kind: str = ""
+    controller: bool | None = None
+
+
 class ObjectMeta(Wire):
     name: str = ""
     namespace: str = ""
@@ -26,6 +31,7 @@ class ObjectMeta(Wire):
     deletionTimestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    ownerReferences: list[OwnerReference] | None = None
 
 
 class Resources(Wire):

@@ -76,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy: str = "least-requested-memory"
     tie_percent: float = 1.0
     unknown_fields: str = "fail"
+    shared_node_guard: str = "auto"
     binds_in_flight: int = 32
     http_host: str = "127.0.0.1"
     http_port: int = 10270
@@ -146,6 +147,13 @@ TABLE: tuple[Setting, ...] = (
         "fail",
         "a pod with a spec field that this version does not know: fail (it stays Pending) or warn (it is placed)",
         _choice("fail", "warn"),
+    ),
+    Setting(
+        "TURB_KUB_SHARED_NODE_GUARD",
+        "shared_node_guard",
+        "auto",
+        "a node's pods are read fresh right before a bind: always, never, or auto (where it holds another scheduler's)",
+        _choice("auto", "always", "never"),
     ),
     Setting(
         "TURB_KUB_BINDS_IN_FLIGHT",

@@ -16,7 +16,19 @@ from aiohttp import web
 
 Object = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
-KINDS = ("nodes", "pods")
+#: Where each kind is listed, in all namespaces.
+PATHS = {
+    "nodes": "/api/v1",
+    "pods": "/api/v1",
+    "persistentvolumes": "/api/v1",
+    "persistentvolumeclaims": "/api/v1",
+    "storageclasses": "/apis/storage.k8s.io/v1",
+    "csinodes": "/apis/storage.k8s.io/v1",
+    "csidrivers": "/apis/storage.k8s.io/v1",
+    "csistoragecapacities": "/apis/storage.k8s.io/v1",
+}
+KINDS = tuple(PATHS)
+NAMESPACED = {"pods", "persistentvolumeclaims", "csistoragecapacities"}
 
 
 def status(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> web.Response:
@@ -98,7 +110,7 @@ class ApiDouble:
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
         self.version += 1
-        gone = self.objects[kind].pop(("" if kind == "nodes" else namespace, name))
+        gone = self.objects[kind].pop((namespace if kind in NAMESPACED else "", name))
         gone["metadata"]["resourceVersion"] = str(self.version)
         self._tell(kind, "DELETED", gone)
 
@@ -136,9 +148,11 @@ class ApiDouble:
     async def serve(self) -> AsyncIterator["ApiDouble"]:
         application = web.Application(middlewares=[self._middleware])
         for kind in KINDS:
-            application.router.add_get(f"/api/v1/{kind}", self._collection(kind))
+            application.router.add_get(f"{PATHS[kind]}/{kind}", self._collection(kind))
         pods = "/api/v1/namespaces/{namespace}/pods/{name}"
         application.router.add_get(pods, self._get_pod)
+        application.router.add_patch("/api/v1/{kind:persistentvolumes}/{name}", self._merge)
+        application.router.add_patch("/api/v1/namespaces/{namespace}/{kind:persistentvolumeclaims}/{name}", self._merge)
         application.router.add_post(f"{pods}/binding", self._bind)
         application.router.add_patch(f"{pods}/status", self._patch_status)
         application.router.add_post("/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event)
@@ -254,6 +268,18 @@ class ApiDouble:
         patched["status"]["conditions"] = others + patch["status"]["conditions"]
         return web.json_response(self.put("pods", patched))
 
+    async def _merge(self, request: web.Request) -> web.StreamResponse:
+        """A JSON merge patch; uid and resourceVersion in it are preconditions."""
+        kind, name = request.match_info["kind"], request.match_info["name"]
+        found = self.objects[kind].get((request.match_info.get("namespace", ""), name))
+        if found is None:
+            return status(404, "NotFound")
+        patch = json.loads(await request.read())
+        for field in ("uid", "resourceVersion"):
+            if patch["metadata"].get(field, found["metadata"][field]) != found["metadata"][field]:
+                return status(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {field} differs')
+        return web.json_response(self.put(kind, _merged(found, patch)))
+
     async def _post_event(self, request: web.Request) -> web.StreamResponse:
         event = await request.json()
         self.events.append(event)
@@ -262,12 +288,25 @@ class ApiDouble:
 
 def _selected(item: Object, request: web.Request) -> bool:
     """Whether an object meets the request's field selector, of which this knows the two of pods that are asked for."""
-    fields = {"spec.nodeName": item["spec"].get("nodeName", ""), "status.phase": item["status"].get("phase", "")}
+    spec, status_of = item.get("spec", {}), item.get("status", {})
+    fields = {"spec.nodeName": spec.get("nodeName", ""), "status.phase": status_of.get("phase", "")}
     for term in filter(None, request.query.get("fieldSelector", "").split(",")):
         key, _, value = term.partition("=")
         if (fields[key.rstrip("!")] == value) == key.endswith("!"):
             return False
     return True
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, inner in patch.items():
+        if inner is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), inner)
+    return merged
 
 
 def _line(kind_of_event: str, item: Object) -> bytes:
@@ -281,4 +320,8 @@ def _resource(request: web.Request) -> str:
     if "pods" in parts:
         rest = parts[parts.index("pods") + 2 :]
         return "/".join(["pods", *rest])
+    if "persistentvolumeclaims" in parts:
+        return "persistentvolumeclaims"
+    if "persistentvolumes" in parts:
+        return "persistentvolumes"
     return parts[-1]

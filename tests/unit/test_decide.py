@@ -353,9 +353,9 @@ def test_a_port_shared_by_pods_that_others_placed_is_taken_until_the_last_is_gon
 
 
 def test_a_field_that_is_not_supported_keeps_the_pod_pending_and_is_named():
-    spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    spec = {"volumes": [{"name": "v", "iscsi": {"iqn": "iqn.example"}}]}
     assert message(cluster_of(node("a"), node("b")), pod("p", spec=spec)) == (
-        "0/2 nodes are available: pod uses spec.volumes[].persistentVolumeClaim, which turb-kub does not support."
+        "0/2 nodes are available: pod uses spec.volumes[].iscsi, which turb-kub does not support."
     )
 
 

@@ -10,6 +10,7 @@ from turb_kub.decision.explain import explain
 from turb_kub.decision.policy import LeastRequestedMemory
 
 from tests.unit.objects import cluster_of, node, pod, wire_node, wire_pod
+from tests.unit.storage import using, wire_claim, wire_class, wire_volume
 
 MI = 2**20
 POLICY = LeastRequestedMemory()
@@ -175,3 +176,28 @@ def test_a_file_that_is_of_no_use(capsys, file, text, what):
 
 def test_a_file_that_is_not_there(capsys, tmp_path):
     assert "could not be read: No such file" in explained(capsys, tmp_path / "none", "p", code=2).err
+
+
+BOUND = wire_claim("data", volume="v")
+UNBOUND = wire_claim("data")
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ([], "these could not be read: persistentvolumeclaims (not in the file)"),
+        ([BOUND], "these could not be read: persistentvolumes (not in the file)"),
+        ([UNBOUND], "these could not be read: storageclasses (not in the file)"),
+        ([wire_claim("other"), wire_class()], 'persistentvolumeclaim "data" not found'),
+        ([BOUND, wire_volume("v", nodes=("node-9",))], "2 node(s) didn't match PersistentVolume's node affinity"),
+        ([BOUND, wire_volume("v", nodes=("node-2",))], "default/stateful would go to node-2"),
+        ([UNBOUND, wire_class(provisioner="example.com/disk")], "default/stateful would go to node-1"),
+    ],
+)
+def test_storage_in_the_file_is_looked_at_and_storage_left_out_of_it_is_said_to_be(
+    capsys, tmp_path, objects, storage, said
+):
+    file = tmp_path / "dump"
+    waiting = {"kind": "Pod"} | wire_pod("stateful", spec=using("data"))
+    file.write_text(json.dumps({"kind": "List", "items": [*objects, waiting, *storage]}))
+    assert said in " ".join(explained(capsys, file, "stateful").out.split())

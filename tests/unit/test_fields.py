@@ -11,11 +11,10 @@ def container(**extra):
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        (
-            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
-            "spec.volumes[].persistentVolumeClaim",
-        ),
-        ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "spec.volumes[].ephemeral"),
+        *[
+            ({"volumes": [{"name": "v", disk: {"readOnly": True}}]}, f"spec.volumes[].{disk}")
+            for disk in ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
+        ],
         (container(resources={"claims": [{"name": "c"}]}), "spec.containers[].resources.claims"),
         ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
         ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
@@ -46,6 +45,8 @@ def test_what_could_bind_a_pod_to_nodes_and_is_not_honoured_is_named(spec, path)
             resources={"requests": {"cpu": "1"}, "limits": {}},
         ),
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {"sources": [{"odd": 1}]}}]},
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+        {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
         {"nodeSelector": {"anything": "goes"}, "tolerations": [{"operator": "Exists"}], "priority": 0},
         {"os": {"name": "linux"}, "hostNetwork": True, "resourceClaims": [], "overhead": {"memory": "1Mi"}},
         {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},

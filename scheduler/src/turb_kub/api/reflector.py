@@ -60,6 +60,7 @@ class Reflector:
 
     Attributes:
         synced: set once the first list is in the sink.
+        settled: set then too, or once the server has refused to list (403) or does not know the resource (404).
     """
 
     def __init__(self, client: Client, path: str, resource: str, sink: Sink) -> None:
@@ -74,6 +75,7 @@ class Reflector:
         #: How often in a row the server would not watch from where we are, or sent what cannot be read.
         self._misses = 0
         self.synced = asyncio.Event()
+        self.settled = asyncio.Event()
 
     @property
     def version(self) -> int:
@@ -134,6 +136,7 @@ class Reflector:
         self._version = decoded.metadata.resourceVersion
         self._recovered()
         self.synced.set()
+        self.settled.set()
 
     async def _watch(self) -> None:
         query = {
@@ -191,6 +194,8 @@ class Reflector:
             self._version = version
 
     async def _pause(self, error: ApiError | Unreachable) -> None:
+        if isinstance(error, ApiError) and error.status in {403, 404}:
+            self.settled.set()
         if self._limit.warning(f"cannot read {self._resource}, trying again: {error}"):
             self._in_trouble = True
         asked = error.retry_after if isinstance(error, ApiError) else 0.0

@@ -94,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         "-f",
         "--file",
         metavar="FILE",
-        help="a file in the place of a cluster: kubectl get nodes,pods,events -A -o json, or an export of kwokctl",
+        help="a file in the place of a cluster: kubectl get nodes,pods,events,pvc,pv,storageclasses -A -o json, "
+        "or an export of kwokctl",
     )
     one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form (default: table)")
     add_flags(one)

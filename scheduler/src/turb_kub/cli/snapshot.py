@@ -9,18 +9,25 @@ import msgspec
 import yaml
 
 from turb_kub.api.client import Client
+from turb_kub.api.errors import ApiError
 from turb_kub.api.events import DECISION_ANNOTATION
+from turb_kub.api.storage import STORAGE_KINDS
 from turb_kub.cli.errors import CommandError
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
+from turb_kub.cluster.volumes import Volumes
 from turb_kub.decision.report import Report, decode_report
 from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod
+from turb_kub.objects.storage import Claim, StorageClass, Volume
 from turb_kub.objects.wire import Decoder, ObjectMeta, Wire, WireList
 
 PAGE = "500"
+#: What a file should hold, for kubectl.
+WANTED = "nodes,pods,events,pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities"
 _lists = Decoder(WireList)
+_STORAGE = {kind.kind: kind for kind in STORAGE_KINDS}
 
 
 class Referred(Wire):
@@ -48,7 +55,7 @@ class Snapshot(msgspec.Struct):
     set_aside: list[str] = []
 
     def add(self, kind: str, item: msgspec.Raw | bytes) -> None:
-        """Take one object; kinds other than Node, Pod and Event are nothing to us."""
+        """Take one object; kinds other than Node, Pod, Event and those of storage are nothing to us."""
         try:
             match kind:
                 case "Node":
@@ -57,6 +64,8 @@ class Snapshot(msgspec.Struct):
                     self._add_pod(decode_pod(item, keep_demands=True))
                 case "Event":
                     self._add_event(_events.decode(item))
+                case _ if kind in _STORAGE:
+                    self.cluster.volumes.put(_STORAGE[kind].decode(item))
         except MALFORMED as error:
             remains = remains_of(item)
             self.set_aside.append(f"{kind.lower()} {remains.key}: {error}")
@@ -81,7 +90,10 @@ class Snapshot(msgspec.Struct):
 
 
 async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
-    """Read nodes, pods and our events. Raises `ApiError` or `Unreachable`."""
+    """Read nodes, pods, storage and our events. Raises `ApiError` or `Unreachable`.
+
+    Storage that may not be read is left out, and said to be where a pod claims volumes.
+    """
     snapshot = Snapshot(Cluster(accounting))
     ours = {"fieldSelector": f"reportingComponent={accounting.scheduler_name}"}
     for kind, path, query in (
@@ -91,11 +103,21 @@ async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
     ):
         for item in await _list(client, path, f"{kind.lower()}s", query):
             snapshot.add(kind, item)
+    for storage in STORAGE_KINDS:
+        try:
+            items = await _list(client, storage.path, storage.resource, {})
+        except ApiError as error:
+            if error.status not in {403, 404}:
+                raise
+            snapshot.cluster.volumes.unread[storage.resource] = "the API server does not list them"
+            continue
+        for item in items:
+            snapshot.add(storage.kind, item)
     return snapshot
 
 
 def read_snapshot(path: str, accounting: Accounting) -> Snapshot:
-    """Read the output of `kubectl get nodes,pods,events -A -o json` (or yaml), or an export of kwokctl.
+    """Read the output of `kubectl get nodes,pods,events,pvc,pv,sc -A -o json` (or yaml), or an export of kwokctl.
 
     Raises:
         CommandError: the file cannot be read, or holds no node.
@@ -107,9 +129,10 @@ def read_snapshot(path: str, accounting: Accounting) -> Snapshot:
                 snapshot.add(str(found.get("kind", "")), json.dumps(_identified(found), default=str).encode())
     if not snapshot.cluster.node_count:
         raise CommandError(
-            f"{path} holds no node: write it with kubectl get nodes,pods,events -A -o json, or kwokctl snapshot export",
+            f"{path} holds no node: write it with kubectl get {WANTED} -A -o json, or kwokctl snapshot export",
             2,
         )
+    _note_what_is_missing(snapshot.cluster.volumes)
     return snapshot
 
 
@@ -119,6 +142,18 @@ def _identified(item: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(meta, Mapping) or meta.get("uid"):
         return item
     return {**item, "metadata": {**meta, "uid": f"{meta.get('namespace', '')}/{meta.get('name', '')}"}}
+
+
+def _note_what_is_missing(volumes: Volumes) -> None:
+    """Tell kinds of storage that were left out of a file from objects that do not exist."""
+    claims = [claim for key in volumes.keys(Claim) if (claim := volumes.claim(*key)) is not None]
+    left_out = {
+        "persistentvolumeclaims": not claims,
+        "persistentvolumes": any(claim.volume_name for claim in claims) and not volumes.keys(Volume),
+        "storageclasses": any(claim.storage_class and not claim.bound for claim in claims)
+        and not volumes.keys(StorageClass),
+    }
+    volumes.unread |= {resource: "not in the file" for resource, missing in left_out.items() if missing}
 
 
 def _documents(path: str) -> Iterable[Mapping[str, Any]]:

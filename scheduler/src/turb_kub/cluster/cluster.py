@@ -15,6 +15,7 @@ from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cooling import CoolingNodes
 from turb_kub.cluster.foreign import ForeignPods
 from turb_kub.cluster.ports import TakenPorts
+from turb_kub.cluster.volumes import Volumes
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
 
@@ -72,6 +73,8 @@ class Cluster:
         self.foreign = ForeignPods(self.accounting.scheduler_name)
         #: Nodes whose kubelet turned pods away.
         self.cooling = CoolingNodes()
+        #: Claims, volumes and classes.
+        self.volumes = Volumes(self.changes)
         self._placed: dict[str, Pod] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._assumed: set[str] = set()
@@ -301,6 +304,8 @@ class Cluster:
         self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.ports.take(pod)
         self.foreign.take(pod)
+        if pod.claims:
+            self.volumes.use(pod)
         self._count(pod, +1)
         if before is not None and self._shrank(before, pod):
             self.note_relief(before.node_name)
@@ -315,6 +320,8 @@ class Cluster:
             del self._by_node[pod.node_name]
         self.ports.release(pod)
         self.foreign.release(pod)
+        if pod.claims:
+            self.volumes.leave(pod)
         self._count(pod, -1)
         return pod
 

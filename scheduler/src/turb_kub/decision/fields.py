@@ -60,8 +60,8 @@ _CONTAINER: Table = {
     ),
 }
 _VOLUME: Table = {
-    "persistentVolumeClaim": Unsupported(),
-    "ephemeral": Unsupported(),
+    "persistentVolumeClaim": Honoured("VolumeBinding"),
+    "ephemeral": Honoured("VolumeBinding"),
     # Disks that one node at a time may mount (kube-scheduler's VolumeRestrictions).
     "gcePersistentDisk": Unsupported(),
     "awsElasticBlockStore": Unsupported(),

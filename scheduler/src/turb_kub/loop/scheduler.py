@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from turb_kub.api.client import Client
 from turb_kub.api.reflector import Reflector
+from turb_kub.api.storage import STORAGE_KINDS
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.decide import decide
@@ -19,6 +20,7 @@ from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
 from turb_kub.loop.shared_nodes import SharedNodeGuard
+from turb_kub.loop.storage import StorageSink
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.settings import Settings
@@ -93,16 +95,31 @@ class Scheduler:
             in_flight=settings.binds_in_flight,
             clock=clock,
         )
+        storage = [StorageSink(kind, self.cluster, metrics) for kind in STORAGE_KINDS]
+        self._storage_reflectors = tuple(
+            Reflector(client, kind.path, kind.resource, sink) for kind, sink in zip(STORAGE_KINDS, storage, strict=True)
+        )
         self._work = asyncio.Event()
-        for source in (self._nodes, self._pods, self._binder):
+        sources: tuple[Binder | NodeSink | PodSink | StorageSink, ...] = (
+            self._nodes,
+            self._pods,
+            self._binder,
+            *storage,
+        )
+        for source in sources:
             source.notify = self._work.set
         self._stopping = asyncio.Event()
         metrics.watch(self)
 
     @property
     def synced(self) -> bool:
-        """Whether nodes and pods are all known; nothing is placed before."""
-        return all(reflector.synced.is_set() for reflector in self._reflectors)
+        """Whether nodes, pods and storage are all known; nothing is placed before.
+
+        Storage that the server does not let us read counts as known: only pods that claim volumes wait for it.
+        """
+        return all(reflector.synced.is_set() for reflector in self._reflectors) and all(
+            reflector.settled.is_set() for reflector in self._storage_reflectors
+        )
 
     def stop(self) -> None:
         """Ask `run` to finish the bindings under way and return."""
@@ -126,7 +143,7 @@ class Scheduler:
         """Schedule until `stop` is called, then drain."""
         helpers = [
             asyncio.create_task(reflector.run(), name=f"reflector {number}")
-            for number, reflector in enumerate(self._reflectors)
+            for number, reflector in enumerate((*self._reflectors, *self._storage_reflectors))
         ]
         helpers += [
             asyncio.create_task(self.reporter.run(), name="reporter"),
@@ -148,6 +165,11 @@ class Scheduler:
     async def _schedule(self) -> None:
         for reflector in self._reflectors:
             await self._unless_stopping(reflector.synced.wait())
+        for reflector in self._storage_reflectors:
+            await self._unless_stopping(reflector.settled.wait())
+        unread = self.cluster.volumes.unread
+        if unread and not self._stopping.is_set():
+            log.warning("pods that claim volumes wait until %s can be read", ", ".join(sorted(unread)))
         log.info("%d nodes and %d placed pods known, scheduling", self.cluster.node_count, self.cluster.pod_count)
         while not self._stopping.is_set():
             self._work.clear()

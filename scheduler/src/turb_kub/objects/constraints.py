@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from turb_kub.objects.wire import NodeSelectorTerm, PodSpec, Requirement, Taint, Toleration
+from turb_kub.objects.wire import NodeSelector, NodeSelectorTerm, PodSpec, Requirement, Taint, Toleration
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INT64 = range(-(2**63), 2**63)
@@ -99,13 +99,16 @@ def constraints_of(spec: PodSpec) -> NodeConstraints:
     return _intern(
         NodeConstraints(
             node_selector=tuple(sorted((spec.nodeSelector or {}).items())),
-            required_terms=None
-            if required is None
-            else tuple(_term(term) for term in required.nodeSelectorTerms or ()),
+            required_terms=None if required is None else terms_of(required),
             tolerations=tuple(spec.tolerations or ()),
             preferred_terms=tuple((term.weight, _term(term.preference)) for term in preferred or ()),
         )
     )
+
+
+def terms_of(selector: NodeSelector) -> tuple[Term, ...]:
+    """Return the terms of a node selector, any of which suffices; none at all matches no node."""
+    return tuple(_term(term) for term in selector.nodeSelectorTerms or ())
 
 
 @lru_cache(maxsize=4096)

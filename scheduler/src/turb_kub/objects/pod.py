@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
+from turb_kub.objects.claims import ClaimUse, claims_of
 from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
 from turb_kub.objects.malformed import LONGEST_NAME, MalformedError, checked_name
 from turb_kub.objects.ports import HostPort, host_ports_of
@@ -51,6 +52,8 @@ class Pod(msgspec.Struct, gc=False):
     constraints: NodeConstraints = NO_CONSTRAINTS
     gates: tuple[str, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
+    #: PersistentVolumeClaims that it uses.
+    claims: tuple[ClaimUse, ...] = ()
     #: The PodScheduled condition, where there is one.
     verdict: Verdict | None = None
     #: The spec as JSON; only of an unbound pod, and only until the table of fields has been asked about it.
@@ -120,6 +123,7 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         requests=_shared_requests(effective_requests(spec, status)),
         constraints=constraints_of(spec) if waits or rejection else NO_CONSTRAINTS,
         host_ports=host_ports_of(spec),
+        claims=claims_of(meta.name, spec),
         gates=tuple(gate.name for gate in spec.schedulingGates or ()),
         verdict=_verdict(wire),
         raw_spec=bytes(wire.spec) if waits else None,

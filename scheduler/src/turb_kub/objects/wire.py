@@ -20,6 +20,7 @@ class Wire(msgspec.Struct, gc=False):
 class OwnerReference(Wire):
     kind: str = ""
     controller: bool | None = None
+    uid: str = ""
 
 
 class ObjectMeta(Wire):
@@ -92,6 +93,16 @@ class SchedulingGate(Wire):
     name: str = ""
 
 
+class ClaimSource(Wire):
+    claimName: str = ""
+
+
+class PodVolume(Wire):
+    name: str = ""
+    persistentVolumeClaim: ClaimSource | None = None
+    ephemeral: Wire | None = None
+
+
 class PodSpec(Wire):
     nodeName: str = ""
     schedulerName: str = ""
@@ -104,6 +115,7 @@ class PodSpec(Wire):
     resources: Resources | None = None
     overhead: Quantities | None = None
     schedulingGates: list[SchedulingGate] | None = None
+    volumes: list[PodVolume] | None = None
 
 
 class Condition(Wire):

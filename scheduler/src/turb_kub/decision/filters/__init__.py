@@ -18,11 +18,21 @@ from turb_kub.decision.filters import (
     node_ready,
     node_resources,
     node_unschedulable,
+    node_volume_limits,
     taint_toleration,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
+    volumes_known,
 )
 from turb_kub.decision.filters.base import NodeFilter, PodFilter, PreFilter, Refusal
 
-PRE_FILTERS: tuple[PreFilter, ...] = ()
+PRE_FILTERS: tuple[PreFilter, ...] = (
+    volumes_known.PRE_FILTER,
+    volume_restrictions.PRE_FILTER,
+    volume_binding.PRE_FILTER,
+    volume_zone.PRE_FILTER,
+)
 
 NODE_FILTERS: tuple[NodeFilter, ...] = (
     node_unschedulable.FILTER,
@@ -35,6 +45,10 @@ POD_FILTERS: tuple[PodFilter, ...] = (
     node_closed.FILTER,
     node_ports.FILTER,
     node_resources.FILTER,
+    volume_restrictions.FILTER,
+    node_volume_limits.FILTER,
+    volume_binding.FILTER,
+    volume_zone.FILTER,
     kubelet_rejection.FILTER,
 )
 

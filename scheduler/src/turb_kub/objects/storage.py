@@ -1,0 +1,329 @@
+"""Claims, volumes, and what makes, limits and counts them; as little of each as decisions need.
+
+Shapes: kubernetes.io/docs/reference/kubernetes-api (PersistentVolumeClaim v1, PersistentVolume v1, StorageClass v1,
+CSINode v1, CSIDriver v1, CSIStorageCapacity v1).
+"""
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
+
+import msgspec
+
+from turb_kub.objects.constraints import Expression, Term, terms_of
+from turb_kub.objects.pod import resource_version
+from turb_kub.objects.quantity import parse_quantity
+from turb_kub.objects.storage_wire import (
+    LabelSelector,
+    WireCapacity,
+    WireClaim,
+    WireClass,
+    WireDriver,
+    WireNodeDrivers,
+    WireVolume,
+)
+from turb_kub.objects.wire import Decoder, Quantities, Requirement
+
+#: The node for which a provisioner is to make the volume; it takes the annotation off where it can't.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: On a claim: the PersistentVolume controller has finished binding it.
+_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+#: Older name of storageClassName; wins over it where both are there.
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+#: Provisioner of classes whose volumes people make by hand.
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+AVAILABLE = "Available"
+#: The CSI drivers that stand in for volume plugins of old, by provisioner.
+_MIGRATED_PROVISIONERS = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+
+_claims = Decoder(WireClaim)
+_volumes = Decoder(WireVolume)
+_classes = Decoder(WireClass)
+_nodes = Decoder(WireNodeDrivers)
+_drivers = Decoder(WireDriver)
+_capacities = Decoder(WireCapacity)
+
+#: Bytes, exactly; whole ones as int, which is quicker to compare.
+Amount = int | Fraction
+#: Namespace ("" where there is none) and name.
+Key = tuple[str, str]
+
+
+class ClaimRef(msgspec.Struct, frozen=True, gc=False):
+    """The claim that a volume is bound to, or kept for; `uid` is "" where a person named it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def means(self, claim: "Claim") -> bool:
+        """Tell whether it is this claim (component-helpers `IsVolumeBoundToClaim`)."""
+        return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
+
+
+class Claim(msgspec.Struct, gc=False):
+    """A PersistentVolumeClaim."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    #: "" where it has none.
+    storage_class: str = ""
+    volume_name: str = ""
+    bind_completed: bool = False
+    lost: bool = False
+    deleting: bool = False
+    #: None where no node was selected.
+    selected_node: str | None = None
+    #: None where it asks for no amount.
+    requested: Amount | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    #: What a volume's labels must meet; None where it states none.
+    selector: tuple[Expression, ...] | None = None
+    attributes_class: str = ""
+    #: uid of the object that controls it, "" where there is none.
+    owner: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def bound(self) -> bool:
+        """Whether the PersistentVolume controller has bound it for good."""
+        return bool(self.volume_name) and self.bind_completed
+
+
+class Volume(msgspec.Struct, gc=False):
+    """A PersistentVolume."""
+
+    name: str
+    uid: str
+    version: int
+    storage_class: str = ""
+    capacity: Amount = 0
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    phase: str = ""
+    deleting: bool = False
+    claim: ClaimRef | None = None
+    labels: dict[str, str] = {}
+    #: Terms of its required node affinity, any of which suffices; None where any node will do.
+    node_terms: tuple[Term, ...] | None = None
+    #: The CSI driver that attaches it; "" where none does.
+    driver: str = ""
+    attributes_class: str = ""
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+
+class StorageClass(msgspec.Struct, gc=False):
+    name: str
+    version: int
+    provisioner: str = ""
+    #: Whether volumes wait for the first pod that uses them (volumeBindingMode: WaitForFirstConsumer).
+    waits: bool = False
+    #: For which nodes volumes can be made: those that match any of these; None: for all.
+    node_terms: tuple[Term, ...] | None = None
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+    @property
+    def provisions(self) -> bool:
+        """Whether a volume can be made on demand."""
+        return self.provisioner not in {"", NO_PROVISIONER}
+
+    @property
+    def driver(self) -> str:
+        """The CSI driver of the volumes it makes, if the provisioner is one."""
+        return _MIGRATED_PROVISIONERS.get(self.provisioner, self.provisioner)
+
+
+class NodeDrivers(msgspec.Struct, gc=False):
+    """A CSINode: the drivers on the node of that name that state how many volumes may be attached."""
+
+    name: str
+    version: int
+    limited: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+
+class StorageDriver(msgspec.Struct, gc=False):
+    """A CSIDriver."""
+
+    name: str
+    version: int
+    #: Whether it says, in CSIStorageCapacity objects, where how much can be made.
+    tracks_capacity: bool = False
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+
+class StorageCapacity(msgspec.Struct, gc=False):
+    """A CSIStorageCapacity: the largest volume of a class that can be made for some nodes."""
+
+    namespace: str
+    name: str
+    version: int
+    storage_class: str = ""
+    #: Bytes; None where nothing is known.
+    largest: int | None = None
+    #: Which nodes reach that storage: those that match any of these; None: all.
+    node_terms: tuple[Term, ...] | None = ()
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+StorageObject = Claim | Volume | StorageClass | NodeDrivers | StorageDriver | StorageCapacity
+
+
+def decode_claim(data: bytes | str | msgspec.Raw) -> Claim:
+    """Decode a PersistentVolumeClaim. Raises `msgspec.MsgspecError` or `QuantityError`, as all decoders here."""
+    wire = _claims.decode(data)
+    meta, spec, annotations = wire.metadata, wire.spec, wire.metadata.annotations or {}
+    requests = spec.resources.requests if spec.resources else None
+    return Claim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=resource_version(meta.resourceVersion),
+        storage_class=annotations.get(_BETA_CLASS, spec.storageClassName or ""),
+        volume_name=spec.volumeName or "",
+        bind_completed=_BIND_COMPLETED in annotations,
+        lost=wire.status.phase == "Lost",
+        deleting=meta.deletionTimestamp is not None,
+        selected_node=annotations.get(SELECTED_NODE),
+        requested=_amount(requests, "storage"),
+        access_modes=tuple(spec.accessModes or ()),
+        volume_mode=spec.volumeMode or "Filesystem",
+        selector=_selector(spec.selector),
+        attributes_class=spec.volumeAttributesClassName or "",
+        owner=next((owner.uid for owner in meta.ownerReferences or () if owner.controller), ""),
+    )
+
+
+def decode_volume(data: bytes | str | msgspec.Raw) -> Volume:
+    """Decode a PersistentVolume."""
+    wire = _volumes.decode(data)
+    meta, spec, reference = wire.metadata, wire.spec, wire.spec.claimRef
+    required = spec.nodeAffinity.required if spec.nodeAffinity else None
+    return Volume(
+        name=meta.name,
+        uid=meta.uid,
+        version=resource_version(meta.resourceVersion),
+        storage_class=(meta.annotations or {}).get(_BETA_CLASS, spec.storageClassName or ""),
+        capacity=_amount(spec.capacity, "storage") or 0,
+        access_modes=tuple(spec.accessModes or ()),
+        volume_mode=spec.volumeMode or "Filesystem",
+        phase=wire.status.phase or "",
+        deleting=meta.deletionTimestamp is not None,
+        claim=None if reference is None else ClaimRef(reference.namespace, reference.name, reference.uid),
+        labels=meta.labels or {},
+        node_terms=None if required is None else _shared(terms_of(required)),
+        driver=spec.driver,
+        attributes_class=spec.volumeAttributesClassName or "",
+    )
+
+
+def decode_class(data: bytes | str | msgspec.Raw) -> StorageClass:
+    """Decode a StorageClass."""
+    wire = _classes.decode(data)
+    return StorageClass(
+        name=wire.metadata.name,
+        version=resource_version(wire.metadata.resourceVersion),
+        provisioner=wire.provisioner,
+        waits=wire.volumeBindingMode == "WaitForFirstConsumer",
+        node_terms=tuple(
+            Term(
+                tuple(Expression(one.key, "In", tuple(one.values or ())) for one in term.matchLabelExpressions or ()),
+                (),
+            )
+            for term in wire.allowedTopologies
+        )
+        if wire.allowedTopologies
+        else None,
+    )
+
+
+def decode_node_drivers(data: bytes | str | msgspec.Raw) -> NodeDrivers:
+    """Decode a CSINode."""
+    wire = _nodes.decode(data)
+    return NodeDrivers(
+        name=wire.metadata.name,
+        version=resource_version(wire.metadata.resourceVersion),
+        limited=tuple(
+            sorted(
+                driver.name
+                for driver in wire.spec.drivers or ()
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            )
+        ),
+    )
+
+
+def decode_driver(data: bytes | str | msgspec.Raw) -> StorageDriver:
+    """Decode a CSIDriver."""
+    wire = _drivers.decode(data)
+    version = resource_version(wire.metadata.resourceVersion)
+    return StorageDriver(wire.metadata.name, version, bool(wire.spec.storageCapacity))
+
+
+def decode_capacity(data: bytes | str | msgspec.Raw) -> StorageCapacity:
+    """Decode a CSIStorageCapacity."""
+    wire = _capacities.decode(data)
+    topology = _selector(wire.nodeTopology)
+    stated = wire.capacity if wire.maximumVolumeSize is None else wire.maximumVolumeSize
+    return StorageCapacity(
+        namespace=wire.metadata.namespace,
+        name=wire.metadata.name,
+        version=resource_version(wire.metadata.resourceVersion),
+        storage_class=wire.storageClassName,
+        largest=None if stated is None else math.ceil(parse_quantity(stated)),
+        # A selector that is there and empty matches everything; one that is not there, nothing.
+        node_terms=() if topology is None else (Term(topology, ()),) if topology else None,
+    )
+
+
+def _amount(quantities: Quantities | None, name: str) -> Amount | None:
+    text = (quantities or {}).get(name)
+    if text is None:
+        return None
+    value = parse_quantity(text)
+    return value.numerator if value.denominator == 1 else value
+
+
+def _selector(selector: LabelSelector | None) -> tuple[Expression, ...] | None:
+    if selector is None:
+        return None
+    equal = (Expression(key, "In", (value,)) for key, value in sorted((selector.matchLabels or {}).items()))
+    return (*equal, *_expressions(selector.matchExpressions or ()))
+
+
+def _expressions(requirements: Iterable[Requirement]) -> Iterable[Expression]:
+    return (Expression(one.key, one.operator, tuple(one.values or ())) for one in requirements)
+
+
+@lru_cache(maxsize=16384)
+def _shared(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    return terms

@@ -1,0 +1,137 @@
+"""The parts of storage objects' JSON that turb-kub reads, as msgspec structs. See `wire`; decoded by `storage`."""
+
+import msgspec
+
+from turb_kub.objects.wire import NodeSelector, ObjectMeta, Quantities, Requirement, Wire
+
+#: The CSI drivers that stand in for volume plugins of old, by field of a PersistentVolume.
+MIGRATED_SOURCES = {
+    "awsElasticBlockStore": "ebs.csi.aws.com",
+    "azureDisk": "disk.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "gcePersistentDisk": "pd.csi.storage.gke.io",
+    "portworxVolume": "pxd.portworx.com",
+}
+
+
+class LabelSelector(Wire):
+    matchLabels: dict[str, str] | None = None
+    matchExpressions: list[Requirement] | None = None
+
+
+class VolumeResources(Wire):
+    requests: Quantities | None = None
+
+
+class ClaimSpec(Wire):
+    storageClassName: str | None = None
+    volumeName: str | None = None
+    volumeMode: str | None = None
+    volumeAttributesClassName: str | None = None
+    accessModes: list[str] | None = None
+    selector: LabelSelector | None = None
+    resources: VolumeResources | None = None
+
+
+class Phase(Wire):
+    phase: str | None = None
+
+
+class WireClaim(Wire):
+    metadata: ObjectMeta
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
+
+
+class Reference(Wire):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Wire):
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire):
+    driver: str = ""
+
+
+class VolumeSpec(Wire):
+    storageClassName: str | None = None
+    volumeMode: str | None = None
+    volumeAttributesClassName: str | None = None
+    accessModes: list[str] | None = None
+    capacity: Quantities | None = None
+    claimRef: Reference | None = None
+    nodeAffinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+    awsElasticBlockStore: Wire | None = None
+    azureDisk: Wire | None = None
+    cinder: Wire | None = None
+    gcePersistentDisk: Wire | None = None
+    portworxVolume: Wire | None = None
+
+    @property
+    def driver(self) -> str:
+        """The CSI driver that attaches it; "" where none does."""
+        if self.csi is not None:
+            return self.csi.driver
+        return next((driver for field, driver in MIGRATED_SOURCES.items() if getattr(self, field) is not None), "")
+
+
+class WireVolume(Wire):
+    metadata: ObjectMeta
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
+
+
+class TopologyRequirement(Wire):
+    key: str
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire):
+    matchLabelExpressions: list[TopologyRequirement] | None = None
+
+
+class WireClass(Wire):
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volumeBindingMode: str | None = None
+    allowedTopologies: list[TopologyTerm] | None = None
+
+
+class AttachLimit(Wire):
+    count: int | None = None
+
+
+class NodeDriver(Wire):
+    name: str = ""
+    allocatable: AttachLimit | None = None
+
+
+class NodeDriversSpec(Wire):
+    drivers: list[NodeDriver] | None = None
+
+
+class WireNodeDrivers(Wire):
+    metadata: ObjectMeta
+    spec: NodeDriversSpec = msgspec.field(default_factory=NodeDriversSpec)
+
+
+class DriverSpec(Wire):
+    storageCapacity: bool | None = None
+
+
+class WireDriver(Wire):
+    metadata: ObjectMeta
+    spec: DriverSpec = msgspec.field(default_factory=DriverSpec)
+
+
+class WireCapacity(Wire):
+    metadata: ObjectMeta
+    storageClassName: str = ""
+    capacity: str | int | float | None = None
+    maximumVolumeSize: str | int | float | None = None
+    nodeTopology: LabelSelector | None = None

@@ -1,0 +1,512 @@
+"""Pods that claim volumes: which nodes can have them, and why the others can't."""
+
+import pytest
+from turb_kub.decision.decide import decide
+from turb_kub.decision.explain import explain
+from turb_kub.decision.policy import LeastRequestedMemory
+from turb_kub.decision.volume_matching import plan_volumes
+from turb_kub.objects.claims import ClaimUse
+
+from tests.unit.objects import cluster_of, node, pod
+from tests.unit.storage import (
+    decoded,
+    using,
+    wire_capacity,
+    wire_claim,
+    wire_class,
+    wire_csi_node,
+    wire_driver,
+    wire_volume,
+)
+
+POLICY = LeastRequestedMemory()
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def storage(*items, nodes=("a", "b", "c"), labels=None):
+    """A cluster of some nodes with these storage objects; `labels` are those of a node, by its name."""
+    cluster = cluster_of(*(node(name, labels=(labels or {}).get(name)) for name in nodes))
+    for item in items:
+        cluster.volumes.put(decoded(item))
+    return cluster
+
+
+def takers(cluster, wanted):
+    """The names of the nodes that may take a pod."""
+    return {report.name for report in explain(cluster, wanted, POLICY).nodes if not report.refusals}
+
+
+def planned(cluster, wanted, node_name):
+    """What is to be done on a node: the volume of each claim that takes one, and the claims whose volume is made."""
+    plan = plan_volumes(cluster, wanted, node_name)
+    assert plan is not None
+    assert plan.node == node_name
+    return {claim.name: volume.name for volume, claim in plan.bindings}, [claim.name for claim in plan.provisions]
+
+
+def message(cluster, wanted):
+    return decide(cluster, wanted, POLICY).message.removeprefix("0/3 nodes are available: ").removesuffix(".")
+
+
+def user(*claims, **how):
+    return pod("p", spec=using(*claims or ("data",)), **how)
+
+
+def ephemeral(uid="uid-default-p"):
+    return pod("p", uid=uid, spec={"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]})
+
+
+# What a pod uses
+
+
+def test_claims_are_those_that_volumes_name_and_those_made_for_the_pod_each_once():
+    volumes = [
+        {"name": "one", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+        {"name": "two", "emptyDir": {}},
+        {"name": "three", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "four", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    assert pod("p", spec={"volumes": volumes}).claims == (ClaimUse("data"), ClaimUse("p-three", ephemeral=True))
+    assert pod("p").claims == ()
+
+
+# The pod as a whole
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (wire_claim("other"), 'persistentvolumeclaim "data" not found'),
+        (wire_claim("data", namespace="other"), 'persistentvolumeclaim "data" not found'),
+        (wire_claim("data", deleting=True, volume="v"), 'persistentvolumeclaim "data" is being deleted'),
+        (
+            wire_claim("data", phase="Lost", volume="v"),
+            'persistentvolumeclaim "data" bound to non-existent persistentvolume "v"',
+        ),
+        (wire_claim("data", storage_class="at-once"), "pod has unbound immediate PersistentVolumeClaims"),
+        (wire_claim("data", storage_class="no-such-class"), "pod has unbound immediate PersistentVolumeClaims"),
+        (wire_claim("data", storage_class=None), "pod has unbound immediate PersistentVolumeClaims"),
+        # One that names its volume is bound by the controller alone, whatever its class says.
+        (wire_claim("data", volume="v", bound=False), "pod has unbound immediate PersistentVolumeClaims"),
+        (wire_claim("data", volume="gone"), 'persistentvolume "gone" not found'),
+    ],
+)
+def test_a_claim_that_can_not_be_had_on_any_node_refuses_the_pod(claim, why):
+    cluster = storage(claim, wire_class(), wire_class("at-once", mode="Immediate"), wire_volume("v"))
+    assert message(cluster, user()) == why
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (
+            wire_claim("other"),
+            'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"',
+        ),
+        (
+            wire_claim("p-scratch", owner="uid-of-another", volume="v"),
+            "PVC default/p-scratch was not created for pod default/p (pod is not owner)",
+        ),
+        (
+            wire_claim("p-scratch", owner="uid-default-p", volume="gone"),
+            "3 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        ),
+        (wire_claim("p-scratch", owner="uid-default-p", volume="v"), ""),
+    ],
+)
+def test_the_claim_of_an_ephemeral_volume_must_be_the_pods_own(claim, why):
+    assert message(storage(claim, wire_class(), wire_volume("v")), ephemeral()) == why
+
+
+def test_while_storage_can_not_be_read_only_pods_with_claims_wait():
+    cluster = storage(wire_claim("data", volume="v"), wire_volume("v"))
+    cluster.volumes.unread["csinodes"] = "for a reason"
+    assert message(cluster, user()) == "pod claims volumes, and these could not be read: csinodes (for a reason)"
+    assert decide(cluster, pod("q"), POLICY).node == "a"
+
+
+# Bound claims
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        (None, {"a", "b", "c"}),
+        ([], set()),
+        ([{}], set()),
+        ([{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z1"]}]}], {"a", "b"}),
+        ([{"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["z1"]}]}], {"c"}),
+        ([{"matchExpressions": [{"key": ZONE, "operator": "DoesNotExist"}]}], {"c"}),
+        (
+            [
+                {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["c"]}]},
+                {
+                    "matchExpressions": [
+                        {"key": ZONE, "operator": "Exists"},
+                        {"key": HOSTNAME, "operator": "In", "values": ["b", "c", "x"]},
+                    ]
+                },
+            ],
+            {"b", "c"},
+        ),
+    ],
+)
+def test_a_bound_claim_goes_where_the_node_affinity_of_its_volume_allows(terms, expected):
+    cluster = storage(
+        wire_claim("data", volume="v"),
+        wire_volume("v", terms=terms, phase="Bound"),
+        labels={"a": {ZONE: "z1"}, "b": {ZONE: "z1"}},
+    )
+    assert takers(cluster, user()) == expected
+    if not expected:
+        assert message(cluster, user()) == "3 node(s) didn't match PersistentVolume's node affinity"
+
+
+def test_a_node_that_gets_the_label_later_is_seen():
+    cluster = storage(wire_claim("data", volume="v"), wire_volume("v", nodes=("d",)))
+    assert takers(cluster, user()) == set()
+    cluster.set_node(node("d"))
+    assert takers(cluster, user()) == {"d"}
+    cluster.remove_node("d")
+    cluster.set_node(node("e"))
+    assert takers(cluster, user()) == set()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, {"a", "b", "c"}),
+        ({ZONE: "z1"}, {"a", "c"}),
+        ({ZONE: "z1__z2"}, {"a", "b", "c"}),
+        ({ZONE: " z2 "}, {"b", "c"}),
+        ({ZONE: "z1__"}, {"a", "b", "c"}),
+        ({OLD_ZONE: "z1"}, {"a", "c"}),
+        ({ZONE: "z1", REGION: "r2"}, {"c"}),
+        ({REGION: "r1"}, {"a", "c"}),
+    ],
+)
+def test_zone_and_region_labels_of_a_volume_bind_nodes_that_are_in_any(labels, expected):
+    cluster = storage(
+        wire_claim("data", volume="v"),
+        wire_volume("v", labels=labels, phase="Bound"),
+        labels={"a": {ZONE: "z1", REGION: "r1"}, "b": {ZONE: "z2"}},
+    )
+    assert takers(cluster, user()) == expected
+
+
+def test_a_volume_in_no_zone_of_the_cluster_is_told():
+    cluster = storage(
+        wire_claim("data", volume="v"),
+        wire_volume("v", labels={ZONE: "z9"}, phase="Bound"),
+        labels={name: {ZONE: "z1"} for name in "abc"},
+    )
+    assert message(cluster, user()) == "3 node(s) had no available volume zone"
+    assert explain(cluster, user(), POLICY).nodes[0].refusals == (f"its volume is in {ZONE} z9",)
+
+
+# Volumes that exist
+
+
+@pytest.mark.parametrize(
+    ("claim", "volume", "fits"),
+    [
+        ({}, {}, True),
+        ({"storage": "1Gi"}, {"storage": "1023Mi"}, False),
+        ({"storage": "1"}, {"storage": "999m"}, False),
+        ({"storage": "1Ei"}, {"storage": "2Ei"}, True),
+        ({"storage": None}, {"storage": "1"}, True),
+        ({}, {"phase": "Released"}, False),
+        ({}, {"phase": "Pending"}, False),
+        ({}, {"deleting": True}, False),
+        ({}, {"storage_class": "other"}, False),
+        ({}, {"storage_class": None}, False),
+        ({}, {"volumeMode": "Block"}, False),
+        ({"volumeMode": "Block"}, {"volumeMode": "Block"}, True),
+        ({"volumeMode": None}, {}, True),
+        ({"accessModes": ["ReadWriteMany"]}, {}, False),
+        ({"accessModes": ["ReadOnlyMany"]}, {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}, True),
+        ({"selector": {"matchLabels": {"disk": "fast"}}}, {}, False),
+        ({"selector": {"matchLabels": {"disk": "fast"}}}, {"labels": {"disk": "fast"}}, True),
+        ({"selector": {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["slow"]}]}}, {}, True),
+        ({"selector": {}}, {}, True),
+        ({"volumeAttributesClassName": "gold"}, {}, False),
+        ({"volumeAttributesClassName": "gold"}, {"volumeAttributesClassName": "gold"}, True),
+        ({}, {"claim": {"namespace": "default", "name": "another"}}, False),
+        ({}, {"claim": {"namespace": "default", "name": "data"}, "phase": "Bound"}, True),
+        ({}, {"claim": {"namespace": "default", "name": "data", "uid": "uid-data"}}, True),
+        ({}, {"claim": {"namespace": "default", "name": "data", "uid": "uid-of-an-older-one"}}, False),
+    ],
+)
+def test_a_volume_fits_a_claim_or_not(claim, volume, fits):
+    cluster = storage(wire_claim("data", **claim), wire_class(), wire_volume("v", nodes=("b",), **volume))
+    assert takers(cluster, user()) == ({"b"} if fits else set())
+    if not fits:
+        assert message(cluster, user()) == "3 node(s) didn't find available persistent volumes to bind"
+
+
+def test_of_the_volumes_of_a_node_the_smallest_that_fits_is_taken():
+    cluster = storage(
+        wire_claim("data", storage="2Gi"),
+        wire_class(),
+        *(wire_volume(f"v{size}", storage=f"{size}Gi", nodes=("a",)) for size in (1, 8, 2, 4)),
+        wire_volume("elsewhere", storage="3Gi", nodes=("b",)),
+        wire_volume("anywhere", storage="5Gi"),
+    )
+    assert planned(cluster, user(), "a") == ({"data": "v2"}, [])
+    assert planned(cluster, user(), "b") == ({"data": "elsewhere"}, [])
+    assert planned(cluster, user(), "c") == ({"data": "anywhere"}, [])
+
+
+def test_a_volume_kept_for_the_claim_is_taken_before_a_smaller_one_and_only_where_it_is():
+    kept = wire_volume("kept", storage="9Gi", nodes=("b",), claim={"namespace": "default", "name": "data"})
+    cluster = storage(wire_claim("data"), wire_class(), wire_volume("small"), kept)
+    assert takers(cluster, user()) == {"b"}
+    assert planned(cluster, user(), "b") == ({"data": "kept"}, [])
+
+
+def test_two_claims_of_a_pod_do_not_share_a_volume():
+    cluster = storage(
+        wire_claim("one"),
+        wire_claim("two"),
+        wire_class(),
+        wire_volume("a1", nodes=("a",)),
+        wire_volume("b1", nodes=("b",)),
+        wire_volume("b2", nodes=("b",)),
+        wire_volume("shared", terms=[{"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["c"]}]}]),
+    )
+    assert takers(cluster, user("one", "two")) == {"b"}
+    assert takers(cluster, user("one")) == {"a", "b", "c"}
+
+
+def test_the_smaller_claim_does_not_take_the_volume_that_only_the_larger_one_needs():
+    cluster = storage(
+        wire_claim("large", storage="4Gi"),
+        wire_claim("small", storage="1Gi"),
+        wire_class(),
+        wire_volume("v4", storage="4Gi"),
+        wire_volume("v1", storage="1Gi"),
+    )
+    assert planned(cluster, user("large", "small"), "a") == ({"small": "v1", "large": "v4"}, [])
+
+
+def test_many_volumes_for_the_same_nodes_serve_as_many_claims():
+    names = [f"claim{number}" for number in range(4)]
+    volumes = [wire_volume(f"v{number}", nodes=("a", "b")) for number in range(4)]
+    cluster = storage(*(wire_claim(name) for name in names), wire_class(), *volumes)
+    assert takers(cluster, user(*names)) == {"a", "b"}
+    taken, made_anew = planned(cluster, user(*names), "a")
+    assert sorted(taken) == names
+    assert len(set(taken.values())) == 4
+    assert made_anew == []
+    cluster.volumes.drop(type(decoded(volumes[0])), ("", "v2"))
+    assert takers(cluster, user(*names)) == set()
+
+
+# Volumes made on demand
+
+
+def made(**how):
+    """A class that makes volumes."""
+    return wire_class(provisioner="example.com/disk", **how)
+
+
+@pytest.mark.parametrize(
+    ("topologies", "expected"),
+    [
+        (None, {"a", "b", "c"}),
+        ([], {"a", "b", "c"}),
+        ([{}], set()),
+        ([{ZONE: ["z1"]}], {"a"}),
+        ([{ZONE: ["z1", "z2"]}], {"a", "b"}),
+        ([{ZONE: ["z1", "z2"], HOSTNAME: ["b"]}, {HOSTNAME: ["c"]}], {"b", "c"}),
+    ],
+)
+def test_a_volume_can_be_made_where_the_allowed_topologies_of_the_class_are(topologies, expected):
+    cluster = storage(
+        wire_claim("data"),
+        made(topologies=topologies),
+        labels={"a": {ZONE: "z1"}, "b": {ZONE: "z2"}},
+    )
+    assert takers(cluster, user()) == expected
+
+
+def test_a_node_with_a_volume_takes_it_and_on_others_one_is_made():
+    cluster = storage(wire_claim("data"), made(), wire_volume("v", nodes=("b",)))
+    assert takers(cluster, user()) == {"a", "b", "c"}
+    assert planned(cluster, user(), "a") == ({}, ["data"])
+    assert planned(cluster, user(), "b") == ({"data": "v"}, [])
+
+
+def test_a_claim_with_a_selected_node_waits_for_its_volume_there_and_takes_no_other():
+    cluster = storage(wire_claim("data", selected="b"), made(), wire_volume("v"))
+    assert takers(cluster, user()) == {"b"}
+    assert planned(cluster, user(), "b") == ({}, ["data"])
+    refusals = {report.name: report.refusals for report in explain(cluster, user(), POLICY).nodes}
+    assert refusals["a"] == ("claim data: its volume is to be made for node b",)
+
+
+def test_a_claim_whose_selected_node_is_gone_finds_none():
+    cluster = storage(wire_claim("data", selected="gone"), made())
+    assert message(cluster, user()) == "3 node(s) didn't find available persistent volumes to bind"
+
+
+def test_bound_claims_ask_for_nothing_to_be_done():
+    cluster = storage(wire_claim("data", volume="v"), wire_volume("v", phase="Bound"))
+    assert plan_volumes(cluster, user(), "a") is None
+    assert plan_volumes(cluster, pod("p"), "a") is None
+
+
+@pytest.mark.parametrize(
+    ("capacity", "expected"),
+    [
+        ({"capacity": "1Gi", "nodeTopology": {}}, {"a", "b", "c"}),
+        ({"capacity": "1023Mi", "nodeTopology": {}}, set()),
+        ({"capacity": "9Gi", "maximumVolumeSize": "1Mi", "nodeTopology": {}}, set()),
+        ({"capacity": "1", "maximumVolumeSize": "1Gi", "nodeTopology": {}}, {"a", "b", "c"}),
+        ({"nodeTopology": {}}, set()),
+        ({"capacity": "1Gi"}, set()),
+        ({"capacity": "1Gi", "nodeTopology": {"matchLabels": {HOSTNAME: "b"}}}, {"b"}),
+        ({"capacity": "1Gi", "nodeTopology": {}, "storage_class": "other"}, set()),
+    ],
+)
+def test_a_driver_that_says_where_there_is_room_is_believed(capacity, expected):
+    cluster = storage(
+        wire_claim("data"),
+        made(),
+        wire_driver("example.com/disk", tracks_capacity=True),
+        wire_capacity("room", **capacity),
+    )
+    assert takers(cluster, user()) == expected
+    if not expected:
+        assert message(cluster, user()) == "3 node(s) did not have enough free storage"
+    cluster.volumes.put(decoded(wire_driver("example.com/disk", tracks_capacity=False)))
+    assert takers(cluster, user()) == {"a", "b", "c"}
+
+
+def test_room_is_of_no_matter_to_a_volume_that_exists():
+    cluster = storage(
+        wire_claim("data"),
+        made(),
+        wire_driver("example.com/disk", tracks_capacity=True),
+        wire_volume("v", nodes=("b",)),
+    )
+    assert takers(cluster, user()) == {"b"}
+
+
+def test_the_reasons_of_a_node_are_all_told_as_kube_scheduler_does():
+    cluster = storage(
+        wire_claim("old", volume="v"), wire_claim("new"), wire_class(), wire_volume("v", nodes=("x",), phase="Bound")
+    )
+    assert message(cluster, user("old", "new")) == (
+        "3 node(s) didn't find available persistent volumes to bind, "
+        "3 node(s) didn't match PersistentVolume's node affinity"
+    )
+
+
+# Choices of pods that are being bound
+
+
+def test_a_volume_reserved_by_one_pod_is_not_there_for_another_claim_until_it_is_let_go():
+    cluster = storage(wire_claim("one"), wire_claim("two"), wire_class(), wire_volume("v", nodes=("b",)))
+    cluster.volumes.reserve("uid-first", plan_volumes(cluster, user("one"), "b"))
+    assert takers(cluster, user("two")) == set()
+    # A second pod that uses the same claim goes to the same volume.
+    assert takers(cluster, user("one")) == {"b"}
+    assert cluster.volumes.release("uid-first")
+    assert not cluster.volumes.release("uid-first")
+    assert takers(cluster, user("two")) == {"b"}
+
+
+def test_a_node_selected_by_one_pod_holds_for_others_that_use_the_claim():
+    cluster = storage(wire_claim("data"), made())
+    cluster.volumes.reserve("uid-first", plan_volumes(cluster, user(), "b"))
+    cluster.volumes.reserve("uid-second", plan_volumes(cluster, user(), "b"))
+    cluster.volumes.release("uid-first")
+    assert takers(cluster, user()) == {"b"}
+    cluster.volumes.release("uid-second")
+    assert takers(cluster, user()) == {"a", "b", "c"}
+
+
+# One pod a volume
+
+
+def test_a_claim_for_one_pod_is_not_given_to_a_second():
+    claim = wire_claim("data", volume="v", accessModes=["ReadWriteOncePod"])
+    cluster = storage(claim, wire_volume("v", phase="Bound"))
+    first, reader = pod("first", node="a", spec=using("data")), pod("reader", node="a", spec=using("data"))
+    cluster.set_pod(first)
+    assert message(cluster, user()) == (
+        "3 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+        "another pod"
+    )
+    cluster.set_pod(reader)
+    cluster.remove_pod(first.uid)
+    assert takers(cluster, user()) == set()
+    cluster.set_pod(pod("reader", node="a", spec=using("data"), status={"phase": "Succeeded"}))
+    assert takers(cluster, user()) == {"a", "b", "c"}
+
+
+def test_a_claim_that_several_pods_may_use_is_given_to_a_second():
+    cluster = storage(wire_claim("data", volume="v"), wire_volume("v", phase="Bound"))
+    cluster.set_pod(pod("first", node="a", spec=using("data")))
+    assert takers(cluster, user()) == {"a", "b", "c"}
+
+
+def test_a_pod_of_the_same_claim_name_in_another_namespace_is_of_no_matter():
+    claim = wire_claim("data", volume="v", accessModes=["ReadWriteOncePod"])
+    cluster = storage(claim, wire_volume("v", phase="Bound"))
+    cluster.set_pod(pod("first", node="a", namespace="other", spec=using("data")))
+    assert takers(cluster, user()) == {"a", "b", "c"}
+
+
+def test_the_last_user_of_a_claim_that_leaves_may_let_a_pod_in_on_any_node():
+    cluster = storage(wire_claim("data", volume="v"))
+    for name in ("first", "second"):
+        cluster.set_pod(pod(name, node="a", spec=using("data")))
+    cluster.changes.take()
+    cluster.remove_pod("uid-default-first")
+    assert not cluster.changes.take().everywhere
+    cluster.remove_pod("uid-default-second")
+    assert cluster.changes.take().everywhere
+
+
+def test_a_reservation_that_is_let_go_may_let_a_pod_in_on_any_node():
+    cluster = storage(wire_claim("data"), made())
+    cluster.volumes.reserve("uid-first", plan_volumes(cluster, user(), "b"))
+    cluster.changes.take()
+    cluster.volumes.release("uid-first")
+    assert cluster.changes.take().everywhere
+
+
+# Limits of attached volumes
+
+
+@pytest.mark.parametrize(
+    ("claim", "others"),
+    [
+        (wire_claim("data", volume="v"), [wire_volume("v", phase="Bound", csi={"driver": "disk.example"})]),
+        (wire_claim("data"), [wire_class(provisioner="disk.example")]),
+        (wire_claim("data", volume="v"), [wire_volume("v", phase="Bound", gcePersistentDisk={"pdName": "x"})]),
+    ],
+)
+def test_nodes_that_limit_the_volumes_of_a_driver_of_the_pod_are_refused_and_others_are_not(claim, others):
+    cluster = storage(
+        claim,
+        *others,
+        wire_csi_node("a", disk_example=3, pd_csi_storage_gke_io=9),
+        wire_csi_node("b", disk_example=None, pd_csi_storage_gke_io=None),
+        wire_csi_node("c", other_example=3),
+    )
+    assert takers(cluster, user()) == {"b", "c"}
+    for name in "bc":
+        cluster.volumes.put(decoded(wire_csi_node(name, disk_example=3, pd_csi_storage_gke_io=9)))
+    assert message(cluster, user()) == ("3 node(s) limited the volumes of a CSI driver, which turb-kub does not count")
+
+
+def test_a_volume_that_no_driver_attaches_is_not_limited():
+    cluster = storage(
+        wire_claim("data"), wire_class(), wire_volume("v", nodes=("a",)), wire_csi_node("a", disk_example=3)
+    )
+    assert takers(cluster, user()) == {"a"}

@@ -19,6 +19,7 @@ Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 #: Where each kind is listed, in all namespaces.
 PATHS = {
     "nodes": "/api/v1",
+    "namespaces": "/api/v1",
     "pods": "/api/v1",
     "persistentvolumes": "/api/v1",
     "persistentvolumeclaims": "/api/v1",

@@ -24,6 +24,7 @@ def wire_pod(
     status: dict[str, Any] | None = None,
     version: int | None = None,
     deleting: bool = False,
+    labels: dict[str, str] | None = None,
     **requests: str,
 ) -> dict[str, Any]:
     """A pod as the API server would send it; keyword arguments left over are requests (`memory="64Mi"`)."""
@@ -33,6 +34,8 @@ def wire_pod(
         "uid": uid or f"uid-{namespace}-{name}",
         "resourceVersion": str(version or next(_versions)),
     }
+    if labels:
+        meta["labels"] = labels
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     body: dict[str, Any] = {"schedulerName": scheduler, "containers": [{"name": "app", "image": "x"}]}

@@ -1,9 +1,13 @@
 """The in-memory cluster: whatever happens, its sums are those over its pods."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from turb_kub.cluster.cluster import MEMORY, PODS
+from turb_kub.cluster.pod_counts import Holding, Matching, Spreading
+from turb_kub.objects.affinity import PodTerm
+from turb_kub.objects.selectors import Expression, Selector
 
 from tests.unit.objects import cluster_of, node, pod
 
@@ -91,6 +95,22 @@ def test_check_finds_a_wrong_sum():
     assert len(cluster.check()) == 2
 
 
+ZONES = st.sampled_from(["a", "b", ""])
+WEB = Selector((Expression("app", "In", ("web",)),))
+NEAR_WEB = PodTerm("zone", WEB, frozenset({"default"}))
+NEAR_RED = PodTerm("zone", WEB, frozenset(), Selector((Expression("team", "In", ("red",)),)))
+KINDS = (Matching((NEAR_WEB,)), Matching((NEAR_RED,)), Spreading("default", WEB), Holding(NEAR_WEB))
+AVOIDS_WEB = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+            ]
+        }
+    }
+}
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Nodes and pods come, change, move and go in any order."""
 
@@ -98,10 +118,11 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.cluster = cluster_of(node_memory_limit=2048 * MI, default_request=64 * MI)
         self.truth = {}
+        self.red = False
 
-    @rule(name=NAMES, memory=st.integers(1, 4096))
-    def node_comes_or_changes(self, name, memory):
-        self.cluster.set_node(node(name, memory=f"{memory}Mi"))
+    @rule(name=NAMES, memory=st.integers(1, 4096), zone=ZONES)
+    def node_comes_or_changes(self, name, memory, zone):
+        self.cluster.set_node(node(name, memory=f"{memory}Mi", labels={"zone": zone} if zone else {}))
 
     @rule(name=NAMES)
     def node_goes(self, name):
@@ -112,18 +133,59 @@ class AnyOrder(RuleBasedStateMachine):
         asked = {"memory": f"{memory}Mi", "example.com/gpu": str(gpus)}
         put = self.cluster.assume if assumed else self.cluster.set_pod
         put(pod(uid, uid=uid, node=name, **asked))
-        self.truth[uid] = (name, memory)
+        self.truth[uid] = (name, memory, False, False, False)
+
+    @rule(uid=UIDS, name=NAMES, web=st.booleans(), deleting=st.booleans(), avoids=st.booleans())
+    def pod_with_labels_comes_or_changes(self, uid, name, web, deleting, avoids):
+        labels, spec = {"app": "web"} if web else {"app": "db"}, AVOIDS_WEB if avoids else {}
+        self.cluster.set_pod(pod(uid, uid=uid, node=name, labels=labels, deleting=deleting, spec=spec))
+        self.truth[uid] = (name, 0, web, deleting, avoids)
+
+    @rule(red=st.booleans())
+    def namespace_is_relabelled(self, red):
+        self.cluster.namespaces.put("default", {"team": "red" if red else "blue"})
+        self.red = red
 
     @rule(uid=UIDS)
     def pod_goes(self, uid):
         self.cluster.remove_pod(uid)
         self.truth.pop(uid, None)
 
+    @rule(kind=st.sampled_from(KINDS))
+    def pods_of_a_kind_are_counted(self, kind):
+        """A rule, not an invariant, so that any number of changes lies between two looks."""
+        counts = self.cluster.pod_counts.of(self.cluster, kind)
+        for slot, one in self.cluster.each_node():
+            here = [(web, gone, avoids) for name, _, web, gone, avoids in self.truth.values() if name == one.name]
+            expected = {
+                KINDS[0]: sum(web for web, _, _ in here),
+                KINDS[1]: sum(web and self.red for web, _, _ in here),
+                KINDS[2]: sum(web and not gone for web, gone, _ in here),
+                KINDS[3]: sum(avoids for _, _, avoids in here),
+            }
+            assert counts[slot] == expected[kind]
+
+    @rule()
+    def domains_are_those_of_the_labels(self):
+        numbers, count = self.cluster.topology.domains(self.cluster, "zone")
+        by_zone: dict[str | None, set[int]] = {}
+        for slot, one in self.cluster.each_node():
+            by_zone.setdefault(one.labels.get("zone"), set()).add(int(numbers[slot]))
+        assert by_zone.pop(None, {-1}) == {-1}
+        assert all(len(found) == 1 and 0 <= min(found) < count for found in by_zone.values())
+        assert len(set.union(set(), *by_zone.values())) == len(by_zone)
+
+    @rule()
+    def who_avoids_whom_is_known(self):
+        web = pod("asks", labels={"app": "web"})
+        avoided = any(avoids for *_, avoids in self.truth.values())
+        assert self.cluster.standing_terms.meaning(web) == ((NEAR_WEB,) if avoided else ())
+
     @invariant()
     def sums_are_those_of_the_pods(self):
         assert self.cluster.check() == []
         for slot, one in self.cluster.each_node():
-            here = [memory for name, memory in self.truth.values() if name == one.name]
+            here = [memory for name, memory, *_ in self.truth.values() if name == one.name]
             assert self.cluster.requested[slot, MEMORY] == sum(here) * MI
             assert self.cluster.requested[slot, PODS] == len(here)
             assert self.cluster.budgeted[slot] == sum(memory or 64 for memory in here) * MI
@@ -136,5 +198,19 @@ class AnyOrder(RuleBasedStateMachine):
         assert [names[ranks[self.cluster.slot(name)]] for name in names] == names
 
 
-AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+class AnyOrderWithShortMemory(AnyOrder):
+    """What counts pods must begin anew where it has missed some."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("turb_kub.cluster.cluster._LONGEST_MOVES", 4)
+
+    def teardown(self):
+        self.patch.undo()
+
+
+for machine in (AnyOrder, AnyOrderWithShortMemory):
+    machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+TestAnyOrderWithShortMemory = AnyOrderWithShortMemory.TestCase

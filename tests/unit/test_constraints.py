@@ -1,7 +1,8 @@
 """Selectors, node affinity and tolerations: one fact a line, as the Kubernetes documentation states them."""
 
 import pytest
-from turb_kub.objects.constraints import NO_CONSTRAINTS, Expression, Term
+from turb_kub.objects.constraints import NO_CONSTRAINTS, Term
+from turb_kub.objects.selectors import Expression
 from turb_kub.objects.wire import Taint
 
 from tests.unit.objects import pod

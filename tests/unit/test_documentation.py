@@ -4,7 +4,14 @@ import re
 from pathlib import Path
 
 from turb_kub.decision.decide import decide
-from turb_kub.decision.filters import NODE_FILTERS, node_closed, node_ports
+from turb_kub.decision.filters import (
+    NODE_FILTERS,
+    inter_pod_affinity,
+    kubelet_rejection,
+    node_closed,
+    node_ports,
+    pod_topology_spread,
+)
 from turb_kub.decision.filters.node_resources import OVER_LIMIT, TOO_MANY_PODS
 from turb_kub.decision.policy import Policy
 from turb_kub.settings.settings import TABLE
@@ -27,6 +34,11 @@ def test_every_reason_is_described():
         node_ports.REASON,
         OVER_LIMIT,
         TOO_MANY_PODS,
+        pod_topology_spread.TOO_SKEWED,
+        inter_pod_affinity.NOT_NEAR,
+        inter_pod_affinity.NOT_APART,
+        inter_pod_affinity.KEPT_AWAY,
+        kubelet_rejection.REASON,
     ):
         assert f"`{reason}`" in TEXT
 

@@ -19,17 +19,6 @@ def container(**extra):
         ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
         ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
         ({"os": {"name": "windows"}}, "spec.os.name"),
-        (
-            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
-            "spec.topologySpreadConstraints[].whenUnsatisfiable",
-        ),
-        *[
-            (
-                {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}}},
-                f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution",
-            )
-            for kind in ("podAffinity", "podAntiAffinity")
-        ],
     ],
 )
 def test_what_could_bind_a_pod_to_nodes_and_is_not_honoured_is_named(spec, path):
@@ -51,7 +40,13 @@ def test_what_could_bind_a_pod_to_nodes_and_is_not_honoured_is_named(spec, path)
         {"os": {"name": "linux"}, "hostNetwork": True, "resourceClaims": [], "overhead": {"memory": "1Mi"}},
         {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
         {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [1]}}}},
+        {
+            "topologySpreadConstraints": [
+                {"whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"x": "y"}}}
+            ]
+        },
+        {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}},
     ],
 )
 def test_what_is_honoured_or_says_nothing_of_nodes_passes(spec):
@@ -64,6 +59,11 @@ def test_what_is_honoured_or_says_nothing_of_nodes_passes(spec):
         ({"levitation": True}, "spec.levitation"),
         (container(magnetism=3), "spec.containers[].magnetism"),
         ({"affinity": {"moonAffinity": {"phase": "full"}}}, "spec.affinity.moonAffinity"),
+        ({"topologySpreadConstraints": [{"maxSkew": 1, "flavour": 1}]}, "spec.topologySpreadConstraints[].flavour"),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"colour": "red"}]}}},
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[].colour",
+        ),
         ({"volumes": [{"name": "v", "wormhole": {"to": "x"}}]}, "spec.volumes[].wormhole"),
         ({"resources": {"requests": {"cpu": "1"}, "wishes": 1}}, "spec.resources.wishes"),
     ],

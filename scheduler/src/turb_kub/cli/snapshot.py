@@ -19,15 +19,16 @@ from turb_kub.cluster.volumes import Volumes
 from turb_kub.decision.report import Report, decode_report
 from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.node import decode_node
-from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod
+from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, shared_labels
 from turb_kub.objects.storage import Claim, StorageClass, Volume
-from turb_kub.objects.wire import Decoder, ObjectMeta, Wire, WireList
+from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
 
 PAGE = "500"
 #: What a file should hold, for kubectl.
 WANTED = "nodes,pods,events,pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities"
 _lists = Decoder(WireList)
 _STORAGE = {kind.kind: kind for kind in STORAGE_KINDS}
+_identities = Decoder(Identified)
 
 
 class Referred(Wire):
@@ -55,13 +56,16 @@ class Snapshot(msgspec.Struct):
     set_aside: list[str] = []
 
     def add(self, kind: str, item: msgspec.Raw | bytes) -> None:
-        """Take one object; kinds other than Node, Pod, Event and those of storage are nothing to us."""
+        """Take one object; kinds other than Node, Namespace, Pod, Event and those of storage are nothing to us."""
         try:
             match kind:
                 case "Node":
                     self.cluster.set_node(decode_node(item))
                 case "Pod":
                     self._add_pod(decode_pod(item, keep_demands=True))
+                case "Namespace":
+                    meta = _identities.decode(item).metadata
+                    self.cluster.set_namespace(meta.name, shared_labels(meta.labels))
                 case "Event":
                     self._add_event(_events.decode(item))
                 case _ if kind in _STORAGE:
@@ -90,7 +94,7 @@ class Snapshot(msgspec.Struct):
 
 
 async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
-    """Read nodes, pods, storage and our events. Raises `ApiError` or `Unreachable`.
+    """Read nodes, namespaces, pods, storage and our events. Raises `ApiError` or `Unreachable`.
 
     Storage that may not be read is left out, and said to be where a pod claims volumes.
     """
@@ -98,6 +102,7 @@ async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
     ours = {"fieldSelector": f"reportingComponent={accounting.scheduler_name}"}
     for kind, path, query in (
         ("Node", "/api/v1/nodes", {}),
+        ("Namespace", "/api/v1/namespaces", {}),
         ("Pod", "/api/v1/pods", {}),
         ("Event", "/api/v1/events", ours),
     ):

@@ -1,28 +1,47 @@
 """What happened to the cluster that could let a waiting pod in, until the queue's wake-ups take it.
 
 The cluster notes it where it happens, so that no caller can forget to: whatever adds a node, changes one or frees room
-on one ends up here. It holds nodes rather than events: one that changed a hundred times is one slot.
+on one ends up here. It holds what changed rather than events: a node that changed a hundred times is one slot.
 """
+
+from collections.abc import Iterable
+
+from turb_kub.objects.pod import Pod
 
 
 class Changes:
     """Attributes:
     slots: nodes that came, changed or hold less than before, by slot.
     everywhere: whether something changed that any node's verdict may hang on.
+    domains: whether a node came, went or was relabelled, and so other nodes may have other neighbours.
     """
 
-    __slots__ = ("everywhere", "slots")
+    __slots__ = ("_moved", "domains", "everywhere", "slots")
 
     def __init__(self) -> None:
         self.slots: set[int] = set()
         self.everywhere = False
+        self.domains = False
+        self._moved: dict[tuple[str, int], Pod] = {}
 
     def __bool__(self) -> bool:
-        return self.everywhere or bool(self.slots)
+        return self.everywhere or self.domains or bool(self.slots) or bool(self._moved)
+
+    @property
+    def moved(self) -> Iterable[Pod]:
+        """Pods that came to a node, left one or were relabelled: one for each namespace and set of labels."""
+        return self._moved.values()
+
+    def note_move(self, pod: Pod) -> None:
+        """Take note of a pod that comes, goes or is another than before."""
+        # Labels are shared between pods; this pod holds them, so that no others can take their identity.
+        self._moved[pod.namespace, id(pod.labels)] = pod
 
     def take(self) -> "Changes":
         """Return what has been noted and begin anew."""
         taken = Changes()
         taken.slots, self.slots = self.slots, taken.slots
+        taken._moved, self._moved = self._moved, taken._moved
         taken.everywhere, self.everywhere = self.everywhere, False
+        taken.domains, self.domains = self.domains, False
         return taken

@@ -4,7 +4,7 @@ Works without I/O and without a clock. Invariant, after every call: the sums of 
 that `pods_on` names for its node (`check` recomputes them).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,8 +13,12 @@ import numpy.typing as npt
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cooling import CoolingNodes
+from turb_kub.cluster.domains import Topology
 from turb_kub.cluster.foreign import ForeignPods
+from turb_kub.cluster.namespaces import Namespaces
+from turb_kub.cluster.pod_counts import PodCounts
 from turb_kub.cluster.ports import TakenPorts
+from turb_kub.cluster.standing_terms import StandingTerms
 from turb_kub.cluster.volumes import Volumes
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
@@ -25,6 +29,13 @@ Bools = npt.NDArray[np.bool_]
 CPU, MEMORY, STORAGE, PODS = range(4)
 _FIRST_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _FIRST_SLOTS = 16
+#: How many comings and goings of pods are remembered for those that count pods.
+_LONGEST_MOVES = 16_384
+#: The fields of a placed pod that anything is counted by.
+_COUNTED = (
+    *("node_name", "namespace", "scheduler_name", "requests", "labels", "affinity", "host_ports", "deleting"),
+    *("claims", "of_every_node"),
+)
 #: The arrays that hold amounts, by name.
 _AMOUNTS = ("allocatable", "requested", "free", "ceiling", "budgeted", "headroom", "load")
 
@@ -66,9 +77,17 @@ class Cluster:
         self._ranks_are_stale = False
         #: Whether the slots happen to be in the order of their nodes' names: true where nodes came by one list.
         self._in_name_order = True
+        #: Pods put on a node (+1) or taken from it (-1), oldest first, and how many older ones were dropped.
+        self._moves: list[tuple[Pod, int]] = []
+        self._moves_dropped = 0
         self.changes = Changes()
+        self.namespaces = Namespaces()
         #: Host ports that are taken.
         self.ports = TakenPorts()
+        #: Required anti-affinity of placed pods.
+        self.standing_terms = StandingTerms(self.namespaces)
+        self.topology = Topology()
+        self.pod_counts = PodCounts()
         #: Pods of other schedulers.
         self.foreign = ForeignPods(self.accounting.scheduler_name)
         #: Nodes whose kubelet turned pods away.
@@ -120,7 +139,9 @@ class Cluster:
             slot = self._take_slot(node.name)
         elif self.nodes[slot] == node:
             return False
-        self.nodes[slot] = node
+        before, self.nodes[slot] = self.nodes[slot], node
+        if before is None or before.labels != node.labels:
+            self.changes.domains = True
         for name, _ in node.allocatable:
             self._column(name)
         self.allocatable[slot] = 0
@@ -139,6 +160,7 @@ class Cluster:
         if slot is None:
             return False
         self.nodes[slot] = None
+        self.changes.domains = True
         self.present[slot] = False
         for array in self._amounts():
             array[slot] = 0
@@ -207,7 +229,12 @@ class Cluster:
         if pod.terminal:
             self.remove_pod(pod.uid)
             return
-        self._put(pod)
+        before = self._placed.get(pod.uid)
+        if before is not None and all(getattr(before, name) == getattr(pod, name) for name in _COUNTED):
+            # Most of what a pod's status tells changes nothing here.
+            self._placed[pod.uid] = self._by_node[pod.node_name][pod.uid] = pod
+        else:
+            self._put(pod)
         self._assumed.discard(pod.uid)
 
     def remove_pod(self, uid: str) -> None:
@@ -232,6 +259,30 @@ class Cluster:
         slot = self._slots.get(node_name)
         if slot is not None:
             self.changes.slots.add(slot)
+
+    def moves_since(self, position: int) -> tuple[list[tuple[Pod, int]] | None, int]:
+        """Return the pods put on a node (+1) or taken from it (-1) since a position, and the position now.
+
+        None in the place of the pods says that the position is too old. A reader starts at position -1.
+        """
+        now = self._moves_dropped + len(self._moves)
+        if position < self._moves_dropped:
+            return None, now
+        return self._moves[position - self._moves_dropped :], now
+
+    # Namespaces
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Take a namespace's labels. Tells whether they are new."""
+        changed = self.namespaces.put(name, labels)
+        self.changes.everywhere |= changed
+        return changed
+
+    def remove_namespace(self, name: str) -> bool:
+        """Forget a namespace. Tells whether it was known."""
+        known = self.namespaces.remove(name)
+        self.changes.everywhere |= known
+        return known
 
     # Nodes that cannot be counted on
 
@@ -303,6 +354,8 @@ class Cluster:
         self._placed[pod.uid] = pod
         self._by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.ports.take(pod)
+        self.standing_terms.take(pod)
+        self._note_move(pod, +1)
         self.foreign.take(pod)
         if pod.claims:
             self.volumes.use(pod)
@@ -319,6 +372,11 @@ class Cluster:
         if not held:
             del self._by_node[pod.node_name]
         self.ports.release(pod)
+        if pod.affinity.required_anti:
+            # It kept pods away from its whole domain.
+            self.changes.everywhere = True
+        self.standing_terms.release(pod)
+        self._note_move(pod, -1)
         self.foreign.release(pod)
         if pod.claims:
             self.volumes.leave(pod)
@@ -359,6 +417,14 @@ class Cluster:
             drop = len(self._changes) // 2
             del self._changes[:drop]
             self._changes_dropped += drop
+
+    def _note_move(self, pod: Pod, sign: int) -> None:
+        self.changes.note_move(pod)
+        self._moves.append((pod, sign))
+        if len(self._moves) > _LONGEST_MOVES:
+            drop = len(self._moves) // 2
+            del self._moves[:drop]
+            self._moves_dropped += drop
 
     def _take_slot(self, name: str) -> int:
         if self._empty:

@@ -6,9 +6,10 @@ from collections.abc import Collection
 import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS, PRE_FILTERS
+from turb_kub.decision.filters import NODE_FILTERS
 from turb_kub.decision.filters.base import PodFilter
 from turb_kub.decision.node_verdicts import PASSES, Codes, node_verdicts
+from turb_kub.decision.pod_filters import POD_FILTERS, PRE_FILTERS
 from turb_kub.objects.pod import Pod
 
 #: Codes of the pod filters follow those of the node filters (see `node_verdicts`).

@@ -15,9 +15,6 @@ from turb_kub.objects.pod import Pod
 FIELDS = "PodSpecFields"
 #: Says nothing about which node may take the pod.
 IRRELEVANT = "irrelevant"
-#: Only a preference; not followed yet, which breaks no constraint.
-PREFERENCE = "preference"
-
 Check = Callable[[Any], bool]
 
 
@@ -76,13 +73,42 @@ _VOLUME: Table = {
         IRRELEVANT,
     ),
 }
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_POD_AFFINITY: Table = {_REQUIRED: Unsupported(), _PREFERRED: PREFERENCE}
+_NODE_AFFINITY = Honoured("NodeAffinity")
+_PREFERENCES = Honoured("preferences")
+_INTER_POD = Honoured("InterPodAffinity")
+_SPREAD = Honoured("PodTopologySpread")
+
+
+def _each(names: str, meaning: "str | Unsupported | Table") -> Table:
+    return dict.fromkeys(names.split(), meaning)
+
+
+def _selector(meaning: str) -> Table:
+    return {"matchLabels": meaning, "matchExpressions": _each("key operator values", meaning)}
+
+
+_POD_TERM: Table = {
+    **_each("topologyKey namespaces matchLabelKeys mismatchLabelKeys", _INTER_POD),
+    **_each("labelSelector namespaceSelector", _selector(_INTER_POD)),
+}
+_POD_AFFINITY: Table = {
+    "requiredDuringSchedulingIgnoredDuringExecution": _POD_TERM,
+    "preferredDuringSchedulingIgnoredDuringExecution": {
+        "weight": _PREFERENCES,
+        "podAffinityTerm": _POD_TERM,
+    },
+}
+_NODE_TERM: Table = _each("matchExpressions matchFields", _each("key operator values", _NODE_AFFINITY))
 
 POD_SPEC: Table = {
     "affinity": {
-        "nodeAffinity": {_REQUIRED: Honoured("NodeAffinity"), _PREFERRED: Honoured("node_verdicts")},
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _NODE_TERM},
+            "preferredDuringSchedulingIgnoredDuringExecution": {
+                "weight": _PREFERENCES,
+                "preference": _NODE_TERM,
+            },
+        },
         "podAffinity": _POD_AFFINITY,
         "podAntiAffinity": _POD_AFFINITY,
     },
@@ -101,10 +127,10 @@ POD_SPEC: Table = {
     "schedulingGroup": Unsupported(),
     "tolerations": Honoured("TaintToleration"),
     "topologySpreadConstraints": {
-        "whenUnsatisfiable": Unsupported(lambda action: action != "ScheduleAnyway"),
-        **dict.fromkeys(
-            "maxSkew topologyKey labelSelector minDomains nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys".split(),
-            PREFERENCE,
+        "labelSelector": _selector(_SPREAD),
+        **_each(
+            "maxSkew topologyKey whenUnsatisfiable minDomains nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys",
+            _SPREAD,
         ),
     },
     "volumes": _VOLUME,

@@ -8,7 +8,8 @@ from collections.abc import Collection
 
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.feasibility import feasible, pod_refusal
-from turb_kub.decision.filters import NODE_FILTERS, POD_FILTERS
+from turb_kub.decision.filters import NODE_FILTERS
+from turb_kub.decision.pod_filters import POD_FILTERS
 from turb_kub.objects.pod import Pod
 
 #: Of so many nodes each is asked by itself; of more the kept verdicts of all nodes are cheaper.

@@ -1,17 +1,17 @@
-"""The verdicts of the node filters and the preferences, kept for each set of constraints.
-
-Both are made again only for nodes that changed.
+"""What a pod's constraints make of each node, kept for each set of constraints and made again for nodes that change.
 
 A memo, not state: dropping it changes no answer.
 """
 
 from collections import OrderedDict
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Cluster, Int64s
+from turb_kub.cluster.cluster import Bools, Cluster, Int64s
+from turb_kub.cluster.node_memo import NodeMemo
 from turb_kub.decision.filters import NODE_FILTERS
 from turb_kub.objects.constraints import NodeConstraints
 from turb_kub.objects.node import Node
@@ -28,27 +28,11 @@ _TAINT = 2**32
 class _Verdicts:
     """One set of constraints against every node."""
 
-    def __init__(self) -> None:
-        self.codes: Codes = np.zeros(0, dtype=np.int8)
-        #: What speaks against a node that is feasible; all 0 where there is no preference at all.
-        self.misgivings: Int64s = np.zeros(0, dtype=np.int64)
-        self.prefers = False
-        self.position = -1
-
-    def refresh(self, cluster: Cluster, constraints: NodeConstraints) -> Codes:
-        changed, self.position = cluster.changes_since(self.position)
-        if len(self.codes) < cluster.size:
-            longer = np.full(max(cluster.size, 2 * len(self.codes)), EMPTY_SLOT, dtype=np.int8)
-            longer[: len(self.codes)] = self.codes
-            self.misgivings = np.concatenate([self.misgivings, np.zeros(len(longer) - len(self.codes), dtype=np.int64)])
-            self.codes = longer
-        for slot in range(cluster.size) if changed is None else changed:
-            node = cluster.nodes[slot]
-            self.codes[slot] = EMPTY_SLOT if node is None else _code(node, constraints)
-            self.misgivings[slot] = 0 if node is None else _misgiving(node, constraints)
-        if changed is None or changed:
-            self.prefers = bool(self.misgivings[: cluster.size].any())
-        return self.codes[: cluster.size]
+    def __init__(self, constraints: NodeConstraints) -> None:
+        self.codes = NodeMemo(partial(_code, constraints), empty=EMPTY_SLOT, dtype=np.int8)
+        self.misgivings = NodeMemo(partial(_misgiving, constraints), empty=0, dtype=np.int64)
+        self.admitted = NodeMemo(partial(_admits, constraints), empty=0, dtype=np.bool_)
+        self.tolerated = NodeMemo(partial(_tolerates, constraints), empty=0, dtype=np.bool_)
 
 
 _memos: "WeakKeyDictionary[Cluster, OrderedDict[NodeConstraints, _Verdicts]]" = WeakKeyDictionary()
@@ -56,7 +40,7 @@ _memos: "WeakKeyDictionary[Cluster, OrderedDict[NodeConstraints, _Verdicts]]" = 
 
 def node_verdicts(cluster: Cluster, constraints: NodeConstraints) -> Codes:
     """Return, for each slot, the code of the node filter that refuses it, `PASSES` or `EMPTY_SLOT`. Read only."""
-    return _verdicts(cluster, constraints).refresh(cluster, constraints)
+    return _verdicts(cluster, constraints).codes.numbers(cluster)
 
 
 def node_misgivings(cluster: Cluster, constraints: NodeConstraints) -> Int64s | None:
@@ -64,16 +48,26 @@ def node_misgivings(cluster: Cluster, constraints: NodeConstraints) -> Int64s | 
 
     First counts how many PreferNoSchedule taints are not tolerated, then how little preferred node affinity matches.
     """
-    verdicts = _verdicts(cluster, constraints)
-    verdicts.refresh(cluster, constraints)
-    return verdicts.misgivings[: cluster.size] if verdicts.prefers else None
+    memo = _verdicts(cluster, constraints).misgivings
+    misgivings = memo.numbers(cluster)
+    return misgivings if memo.any else None
+
+
+def admitted_nodes(cluster: Cluster, constraints: NodeConstraints) -> Bools:
+    """Return, for each slot, whether nodeSelector and required node affinity admit its node. Read only."""
+    return _verdicts(cluster, constraints).admitted.numbers(cluster)
+
+
+def tolerated_nodes(cluster: Cluster, constraints: NodeConstraints) -> Bools:
+    """Return, for each slot, whether all NoSchedule and NoExecute taints of its node are tolerated. Read only."""
+    return _verdicts(cluster, constraints).tolerated.numbers(cluster)
 
 
 def _verdicts(cluster: Cluster, constraints: NodeConstraints) -> _Verdicts:
     memo = _memos.setdefault(cluster, OrderedDict())
     verdicts = memo.get(constraints)
     if verdicts is None:
-        verdicts = memo[constraints] = _Verdicts()
+        verdicts = memo[constraints] = _Verdicts(constraints)
         if len(memo) > _KEPT:
             memo.popitem(last=False)
     else:
@@ -81,13 +75,21 @@ def _verdicts(cluster: Cluster, constraints: NodeConstraints) -> _Verdicts:
     return verdicts
 
 
-def _code(node: Node, constraints: NodeConstraints) -> int:
+def _code(constraints: NodeConstraints, node: Node) -> int:
     for place, node_filter in enumerate(NODE_FILTERS, start=1):
         if node_filter.refuses(node, constraints):
             return place
     return PASSES
 
 
-def _misgiving(node: Node, constraints: NodeConstraints) -> int:
+def _misgiving(constraints: NodeConstraints, node: Node) -> int:
     untolerated = sum(not constraints.tolerates(taint) for taint in node.soft_taints)
     return untolerated * _TAINT - constraints.preference_for(node.name, node.labels)
+
+
+def _admits(constraints: NodeConstraints, node: Node) -> int:
+    return constraints.matches_affinity(node.name, node.labels)
+
+
+def _tolerates(constraints: NodeConstraints, node: Node) -> int:
+    return all(constraints.tolerates(taint) for taint in node.taints)

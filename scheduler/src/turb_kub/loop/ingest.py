@@ -21,7 +21,7 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
 from turb_kub.objects.malformed import MALFORMED, Remains, remains_of
 from turb_kub.objects.node import decode_node
-from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, resource_version
+from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, resource_version, shared_labels
 from turb_kub.objects.wire import Decoder, Identified
 from turb_kub.queue.queue import SchedulingQueue
 
@@ -115,6 +115,42 @@ class NodeSink:
         self._cluster.remove_node(name)
         self._cluster.reopen_node(name)
         self._limit_errors.pop(name, None)
+
+
+class NamespaceSink:
+    """The labels of namespaces into the cluster."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._set_aside = SetAside("namespace", metrics)
+        self.notify: Callable[[], None] = lambda: None
+
+    def replace(self, items: list[msgspec.Raw]) -> None:
+        listed = [_identity(item) for item in items]
+        named = {one.name for one in listed}
+        self._set_aside.keep_only({one.ident for one in listed})
+        for name in self._cluster.namespaces.names():
+            if name not in named:
+                self._cluster.remove_namespace(name)
+        for item in items:
+            self.changed(item)
+        self.notify()
+
+    def changed(self, item: msgspec.Raw) -> None:
+        try:
+            meta = _identities.decode(item).metadata
+        except MALFORMED as error:
+            self._set_aside.note(remains_of(item), error)
+            return
+        self._set_aside.mended(meta.uid or meta.name)
+        if self._cluster.set_namespace(meta.name, shared_labels(meta.labels)):
+            self.notify()
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        gone = _identity(item)
+        self._set_aside.mended(gone.ident)
+        if self._cluster.remove_namespace(gone.name):
+            self.notify()
 
 
 class PodSink:

@@ -15,7 +15,7 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.decide import decide
 from turb_kub.decision.policy import Policy
 from turb_kub.loop.binder import Binder
-from turb_kub.loop.ingest import NodeSink, PodSink
+from turb_kub.loop.ingest import NamespaceSink, NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
@@ -67,6 +67,7 @@ class Scheduler:
         self.cluster = Cluster(accounting_of(settings))
         self.queue = SchedulingQueue(self.cluster)
         self._nodes = NodeSink(self.cluster, metrics)
+        self._namespaces = NamespaceSink(self.cluster, metrics)
         self._pods = PodSink(self.cluster, self.queue, metrics, clock)
         self.reporter = Reporter(
             client,
@@ -80,6 +81,7 @@ class Scheduler:
         self._pods.rejected = self._rejections.note
         self._reflectors = (
             Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
+            Reflector(client, "/api/v1/namespaces", "namespaces", self._namespaces),
             pods := Reflector(client, "/api/v1/pods", "pods", self._pods),
         )
         self._binder = Binder(
@@ -100,8 +102,9 @@ class Scheduler:
             Reflector(client, kind.path, kind.resource, sink) for kind, sink in zip(STORAGE_KINDS, storage, strict=True)
         )
         self._work = asyncio.Event()
-        sources: tuple[Binder | NodeSink | PodSink | StorageSink, ...] = (
+        sources: tuple[Binder | NamespaceSink | NodeSink | PodSink | StorageSink, ...] = (
             self._nodes,
+            self._namespaces,
             self._pods,
             self._binder,
             *storage,
@@ -113,7 +116,7 @@ class Scheduler:
 
     @property
     def synced(self) -> bool:
-        """Whether nodes, pods and storage are all known; nothing is placed before.
+        """Whether nodes, namespaces, pods and storage are all known; nothing is placed before.
 
         Storage that the server does not let us read counts as known: only pods that claim volumes wait for it.
         """

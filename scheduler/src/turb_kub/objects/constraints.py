@@ -4,47 +4,13 @@ Equal demands are one object (`intern_constraints`): most pods of a cluster shar
 keyed by it.
 """
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
-from turb_kub.objects.wire import NodeSelector, NodeSelectorTerm, PodSpec, Requirement, Taint, Toleration
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_INT64 = range(-(2**63), 2**63)
-
-
-class Expression(msgspec.Struct, frozen=True, gc=False):
-    """One requirement on a label, or on the field `metadata.name`."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...]
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the labels meet it; an unknown operator is never met (apimachinery `labels.Requirement`)."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return value is not None and self._compares(value)
-            case _:
-                return False
-
-    def _compares(self, value: str) -> bool:
-        mine, bound = _integer(value), _integer(self.values[0]) if len(self.values) == 1 else None
-        if mine is None or bound is None:
-            return False
-        return mine > bound if self.operator == "Gt" else mine < bound
+from turb_kub.objects.selectors import Expression, expression
+from turb_kub.objects.wire import NodeSelector, NodeSelectorTerm, PodSpec, Taint, Toleration
 
 
 class Term(msgspec.Struct, frozen=True, gc=False):
@@ -118,13 +84,9 @@ def _intern(constraints: NodeConstraints) -> NodeConstraints:
 
 def _term(term: NodeSelectorTerm) -> Term:
     return Term(
-        expressions=tuple(_expression(requirement) for requirement in term.matchExpressions or ()),
-        fields=tuple(_expression(requirement) for requirement in term.matchFields or ()),
+        expressions=tuple(expression(requirement) for requirement in term.matchExpressions or ()),
+        fields=tuple(expression(requirement) for requirement in term.matchFields or ()),
     )
-
-
-def _expression(requirement: Requirement) -> Expression:
-    return Expression(requirement.key, requirement.operator, tuple(requirement.values or ()))
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -141,9 +103,3 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         case _:
             # Numeric comparison (Gt, Lt) is alpha: not covering keeps the pod off, which is the safe side.
             return False
-
-
-def _integer(text: str) -> int | None:
-    if len(text) > 20 or not _INTEGER.fullmatch(text) or (value := int(text)) not in _INT64:
-        return None
-    return value

@@ -1,15 +1,19 @@
 """A pod, as little of it as decisions need."""
 
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 import msgspec
 
+from turb_kub.objects.affinity import NO_AFFINITY, PodAffinity, affinity_of, standing
 from turb_kub.objects.claims import ClaimUse, claims_of
 from turb_kub.objects.constraints import NO_CONSTRAINTS, NodeConstraints, constraints_of
 from turb_kub.objects.malformed import LONGEST_NAME, MalformedError, checked_name
 from turb_kub.objects.ports import HostPort, host_ports_of
 from turb_kub.objects.rejection import Rejection, rejection_of
 from turb_kub.objects.requests import Requests, effective_requests
+from turb_kub.objects.spread import Spread, spread_of
 from turb_kub.objects.wire import Decoder, ObjectMeta, PodSpec, WirePod
 
 MEMORY = "memory"
@@ -22,6 +26,8 @@ TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 #: All that a node by itself looks at: to a kubelet two pods of one shape are the same.
 Shape = tuple[Requests, NodeConstraints, tuple[HostPort, ...]]
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 _pods = Decoder(WirePod)
 _specs = Decoder(PodSpec)
@@ -36,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, gc=False):
-    """One pod. Equal `requests` and `constraints` are shared between pods."""
+    """One pod. What many pods have alike (labels, requests, constraints and so on) is one object that they share."""
 
     uid: str
     namespace: str
@@ -49,7 +55,11 @@ class Pod(msgspec.Struct, gc=False):
     created: str
     deleting: bool
     requests: Requests
+    labels: Mapping[str, str] = NO_LABELS
     constraints: NodeConstraints = NO_CONSTRAINTS
+    #: Of a placed pod only what still matters: whom it keeps away.
+    affinity: PodAffinity = NO_AFFINITY
+    spread: Spread = ()
     gates: tuple[str, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     #: PersistentVolumeClaims that it uses.
@@ -107,6 +117,8 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
     meta, status = wire.metadata, wire.status
     waits = keep_demands or not spec.nodeName
     rejection = rejection_of(status)
+    labels = shared_labels(meta.labels)
+    affinity = affinity_of(spec, meta.namespace)
     if not meta.name or not meta.uid:
         raise MalformedError("it has no name or no uid")
     return Pod(
@@ -122,6 +134,9 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         deleting=meta.deletionTimestamp is not None,
         requests=_shared_requests(effective_requests(spec, status)),
         constraints=constraints_of(spec) if waits or rejection else NO_CONSTRAINTS,
+        labels=labels,
+        affinity=affinity if waits else standing(affinity),
+        spread=spread_of(spec, labels) if waits else (),
         host_ports=host_ports_of(spec),
         claims=claims_of(meta.name, spec),
         gates=tuple(gate.name for gate in spec.schedulingGates or ()),
@@ -150,6 +165,16 @@ def _is_of_every_node(meta: ObjectMeta) -> bool:
     if MIRROR_ANNOTATION in (meta.annotations or {}):
         return True
     return any(owner.kind == "DaemonSet" and owner.controller for owner in meta.ownerReferences or ())
+
+
+def shared_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return labels equal to these; equal ones are one object. Read only."""
+    return _shared_labels(tuple(sorted(labels.items()))) if labels else NO_LABELS
+
+
+@lru_cache(maxsize=16384)
+def _shared_labels(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(items)
 
 
 @lru_cache(maxsize=16384)

@@ -11,9 +11,10 @@ from functools import lru_cache
 
 import msgspec
 
-from turb_kub.objects.constraints import Expression, Term, terms_of
+from turb_kub.objects.constraints import Term, terms_of
 from turb_kub.objects.pod import resource_version
 from turb_kub.objects.quantity import parse_quantity
+from turb_kub.objects.selectors import Expression
 from turb_kub.objects.storage_wire import (
     LabelSelector,
     WireCapacity,

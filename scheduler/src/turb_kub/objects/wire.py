@@ -85,8 +85,51 @@ class NodeAffinity(Wire):
     preferredDuringSchedulingIgnoredDuringExecution: list[PreferredSchedulingTerm] | None = None
 
 
+class LabelSelector(Wire):
+    matchLabels: dict[str, str] | None = None
+    matchExpressions: list[Requirement] | None = None
+
+
+class PodAffinityTerm(Wire):
+    topologyKey: str = ""
+    labelSelector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespaceSelector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Wire):
+    weight: int = 0
+    podAffinityTerm: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(Wire):
+    """The shape of podAffinity and of podAntiAffinity."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: list[PodAffinityTerm] | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[WeightedPodAffinityTerm] | None = None
+
+    def required(self) -> list[PodAffinityTerm]:
+        return self.requiredDuringSchedulingIgnoredDuringExecution or []
+
+    def preferred(self) -> list[WeightedPodAffinityTerm]:
+        return self.preferredDuringSchedulingIgnoredDuringExecution or []
+
+
 class Affinity(Wire):
     nodeAffinity: NodeAffinity | None = None
+    podAffinity: PodAffinity | None = None
+    podAntiAffinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire):
+    topologyKey: str = ""
+    maxSkew: int = 1
+    whenUnsatisfiable: str = "DoNotSchedule"
+    labelSelector: LabelSelector | None = None
+    minDomains: int | None = None
+    nodeAffinityPolicy: str | None = None
+    nodeTaintsPolicy: str | None = None
+    matchLabelKeys: list[str] | None = None
 
 
 class SchedulingGate(Wire):
@@ -116,6 +159,7 @@ class PodSpec(Wire):
     overhead: Quantities | None = None
     schedulingGates: list[SchedulingGate] | None = None
     volumes: list[PodVolume] | None = None
+    topologySpreadConstraints: list[TopologySpreadConstraint] | None = None
 
 
 class Condition(Wire):

@@ -13,4 +13,20 @@ from turb_kub.objects.pod import Pod
 
 def could_help(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
     """Tell whether a pod that no node took before these changes may be taken by one now."""
-    return fits(cluster, pod, None if changes.everywhere else changes.slots)
+    anywhere = changes.everywhere or _sees_other_neighbours(cluster, changes, pod)
+    return fits(cluster, pod, None if anywhere else changes.slots)
+
+
+def _sees_other_neighbours(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
+    """Whether a filter that looks at a node's neighbours may see others, on nodes that did not change themselves."""
+    affinity, required = pod.affinity, [constraint for constraint in pod.spread if constraint.required]
+    if not (affinity.required or affinity.required_anti or required):
+        return False
+    return changes.domains or any(
+        any(moved.namespace == pod.namespace and constraint.matches(moved.labels) for constraint in required)
+        or any(
+            term.matches(moved.namespace, cluster.namespaces.labels(moved.namespace), moved.labels)
+            for term in (*affinity.required, *affinity.required_anti)
+        )
+        for moved in changes.moved
+    )

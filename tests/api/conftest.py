@@ -13,6 +13,7 @@ from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError
 
 from tests.ansible.conftest import ROOT, Workshop
+from tests.api.disks import Disks
 from tests.api.running import until
 from tests.unit.objects import wire_node
 
@@ -98,6 +99,16 @@ async def admin(control_plane: Workshop) -> AsyncIterator[Admin]:
                 await found.call("DELETE", f"/api/v1/nodes/{name}")
             elif node["spec"].get("unschedulable"):
                 await found.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": False}})
+
+
+@pytest.fixture
+async def disks(admin: Admin) -> AsyncIterator[Disks]:
+    """Makes claims, volumes and classes; those and the pods that used them are gone after the test."""
+    made = Disks(admin)
+    yield made
+    for pod in await admin.pods():
+        await admin.delete_pod(pod["metadata"]["name"])
+    await made.remove()
 
 
 def rbac_objects() -> list[dict[str, Any]]:

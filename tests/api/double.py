@@ -276,9 +276,11 @@ class ApiDouble:
         if found is None:
             return status(404, "NotFound")
         patch = json.loads(await request.read())
-        for field in ("uid", "resourceVersion"):
-            if patch["metadata"].get(field, found["metadata"][field]) != found["metadata"][field]:
-                return status(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {field} differs')
+        asked, meta = patch["metadata"], found["metadata"]
+        if asked.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
+            return status(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}"')
+        if asked.get("uid", meta["uid"]) != meta["uid"]:
+            return status(422, "Invalid", "metadata.uid: field is immutable")
         return web.json_response(self.put(kind, _merged(found, patch)))
 
     async def _post_event(self, request: web.Request) -> web.StreamResponse:

@@ -18,6 +18,7 @@ from turb_kub.objects.pod import decode_pod
 
 from tests.api.conftest import Admin, rbac_objects
 from tests.api.running import running, until
+from tests.unit.storage import using
 
 pytestmark = pytest.mark.cluster
 
@@ -95,10 +96,17 @@ async def test_a_pod_that_fits_nowhere_is_told_so_and_placed_when_room_appears(a
         assert scheduler.queue.rescued_by_flush == 0
 
 
-async def test_every_verb_of_the_cluster_role_is_used_and_none_is_missing(admin, identity):
+async def test_every_verb_of_the_cluster_role_is_used_and_none_is_missing(admin, identity, disks):
     credentials = await load_credentials(str(identity), None)
+    await disks.storage_class("local")
+    await disks.storage_class("made", provisioner="example.com/disk")
+    await disks.volume("v", "node-1")
+    await disks.claim("kept")
+    await disks.claim("provisioned", storage_class="made")
     async with running(credentials, node_mem_limit_mb=LIMIT) as scheduler:
-        await place(admin, "fits", requests={"memory": "1Mi"})
+        await place(admin, "fits", requests={"memory": "1Mi"}, **using("kept"))
+        await admin.create_pod("waits", **using("provisioned"))
+        await until(lambda: ("PATCH", "persistentvolumeclaims", "200") in requests_of(scheduler))
         pod = await admin.create_pod("large", requests={"memory": "4Gi"})
         await admin.seen(lambda: admin.events_of(pod))
         await until(lambda: ("PATCH", "pods/status", "200") in requests_of(scheduler))

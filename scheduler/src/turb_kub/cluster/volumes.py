@@ -80,14 +80,13 @@ class Volumes:
         self._changes.everywhere = True
         return True
 
-    def drop(self, kind: type[StorageObject], key: Key) -> bool:
-        """Forget an object. Tells whether it was there."""
-        gone = self._objects[kind].pop(key, None)
-        if gone is None:
-            return False
-        self._take_out(gone)
-        self._changes.everywhere = True
-        return True
+    def drop(self, kind: type[StorageObject], key: Key) -> StorageObject | None:
+        """Forget an object. Returns its last state; None where it was not there."""
+        gone: StorageObject | None = self._objects[kind].pop(key, None)
+        if gone is not None:
+            self._take_out(gone)
+            self._changes.everywhere = True
+        return gone
 
     def now_read(self, resource: str) -> None:
         """Take note that a resource that was `unread` is known."""

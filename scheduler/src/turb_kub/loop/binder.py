@@ -36,13 +36,17 @@ from turb_kub.api.errors import ApiError, MalformedPod, Unreachable
 from turb_kub.api.log_limit import LogLimit
 from turb_kub.api.pods import Answer, bind, read_pod
 from turb_kub.cluster.cluster import Cluster
+from turb_kub.cluster.volumes import VolumePlan
 from turb_kub.decision.decide import Decision
+from turb_kub.decision.volume_matching import plan_volumes
 from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
 from turb_kub.loop.shared_nodes import SharedNodeGuard
+from turb_kub.loop.volumes import NotBound, VolumeBinder
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
+from turb_kub.queue.signature import asks
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +67,7 @@ class Binder:
         reporter: Reporter,
         metrics: Metrics,
         guard: SharedNodeGuard,
+        volumes: VolumeBinder,
         *,
         in_flight: int,
         clock: Callable[[], float],
@@ -74,9 +79,12 @@ class Binder:
         self._reporter = reporter
         self._metrics = metrics
         self._guard = guard
+        self._volumes = volumes
         self._clock = clock
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Those that wait for volumes, perhaps for minutes: they hold no slot, and are dropped at the end.
+        self._waiting: set[asyncio.Task[None]] = set()
         #: When each pod was bound that the watch has not confirmed yet, by uid.
         self._unconfirmed: dict[str, float] = {}
         self._limit = LogLimit(log)
@@ -93,15 +101,27 @@ class Binder:
         """Assume the pod on its node and bind it in the background. Takes the slot that was waited for."""
         if decision.node is None:
             raise ValueError("a decision without a node cannot be bound")
+        plan = plan_volumes(self._cluster, pod, decision.node) if pod.claims else None
         assumed = msgspec.structs.replace(pod, node_name=decision.node)
         self._cluster.assume(assumed)
         self._queue.assumed(pod.uid)
+        if plan is None:
+            self._start_bind(pod, assumed, decision, began)
+        else:
+            self._cluster.volumes.reserve(pod.uid, plan)
+            task = asyncio.create_task(self._bind_volumes(assumed, plan, decision, began))
+            self._waiting.add(task)
+            task.add_done_callback(self._done_waiting)
+
+    def _start_bind(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
         task = asyncio.create_task(self._bind(pod, assumed, decision, began))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def drain(self, within: float) -> None:
-        """Wait for the bindings under way, at most `within` seconds."""
+        """Wait for the bindings under way, at most `within` seconds. Pods that wait for volumes are dropped."""
+        for task in self._waiting:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
 
@@ -123,6 +143,13 @@ class Binder:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._slots.release()
+        self._complain(task)
+
+    def _done_waiting(self, task: asyncio.Task[None]) -> None:
+        self._waiting.discard(task)
+        self._complain(task)
+
+    def _complain(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._limit.warning(f"a binding failed in a way that is a bug here: {type(error).__name__}: {error}")
             log.debug("the trace of that", exc_info=error)
@@ -134,6 +161,43 @@ class Binder:
             # Whatever became of it, `confirm` reads the pod and settles it: its room is not lost, nor given away.
             self._unconfirmed[pod.uid] = self._clock()
             raise
+
+    async def _bind_volumes(self, assumed: Pod, plan: VolumePlan, decision: Decision, began: float) -> None:
+        """Have a pod's volumes bound, then bind the pod. Gives the slot back for the time of the wait."""
+        uid = assumed.uid
+        holds_slot = True
+
+        def wrote() -> None:
+            nonlocal holds_slot
+            holds_slot = False
+            self.release()
+
+        try:
+            await self._volumes.bind(assumed, plan, wrote=wrote)
+            await self.slot()
+            holds_slot = True
+            current = self._queue.get(uid)
+            if current is not None and self._cluster.is_assumed(uid):
+                if asks(current) == asks(assumed):
+                    holds_slot = False
+                    self._start_bind(current, assumed, decision, began)
+                else:
+                    self._give_up(assumed)
+                    self._queue.retry_at_once(uid)
+        except NotBound as error:
+            self._give_up(assumed)
+            self._queue.retry(uid, self._clock(), error.retry_after)
+            waits = self._queue.get(uid)
+            if waits is not None and str(error):
+                self._metrics.observe_attempt("error", self._clock() - began)
+                self._reporter.error(waits, str(error))
+        except Exception:
+            self._unconfirmed[uid] = self._clock()
+            raise
+        finally:
+            if holds_slot:
+                self.release()
+        self.notify()
 
     async def _may_bind(self, pod: Pod, assumed: Pod) -> bool:
         """Ask the guard of shared nodes. Where the answer is no, the pod is taken care of."""

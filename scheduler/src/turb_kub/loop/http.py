@@ -3,7 +3,7 @@
 | path | 200 when |
 |---|---|
 | `/livez`, `/healthz` | the event loop answers |
-| `/readyz` | nodes and pods are known; 503 before |
+| `/readyz` | nodes, pods and storage are known; 503 before |
 | `/metrics` | always |
 """
 
@@ -31,7 +31,7 @@ async def serve(host: str, port: int, registry: CollectorRegistry, ready: Callab
         return web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok") if ready() else web.Response(status=503, text="nodes and pods are not known yet")
+        return web.Response(text="ok") if ready() else web.Response(status=503, text="nodes, pods and storage are not all known yet")
 
     async def metrics(_: web.Request) -> web.Response:
         body = await asyncio.to_thread(generate_latest, registry)

@@ -167,6 +167,8 @@ class PodSink:
         self._finished: dict[str, int] = {}
         #: Called, once each, with pods of ours that the kubelet turned away.
         self.rejected: Callable[[Pod], None] = lambda pod: None
+        #: Called with the uid of a pod that is gone, whether or not it was known.
+        self.left: Callable[[str], None] = lambda uid: None
         self.notify: Callable[[], None] = lambda: None
 
     def replace(self, items: list[msgspec.Raw]) -> None:
@@ -303,6 +305,7 @@ class PodSink:
         self._queue.remove(uid)
         self._cluster.reopen_node(uid)
         self._cluster.remove_pod(uid)
+        self.left(uid)
         self.notify()
 
 

@@ -21,6 +21,7 @@ from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
 from turb_kub.loop.shared_nodes import SharedNodeGuard
 from turb_kub.loop.storage import StorageSink
+from turb_kub.loop.volumes import VolumeBinder
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.settings import Settings
@@ -84,6 +85,8 @@ class Scheduler:
             Reflector(client, "/api/v1/namespaces", "namespaces", self._namespaces),
             pods := Reflector(client, "/api/v1/pods", "pods", self._pods),
         )
+        self._volumes = VolumeBinder(client, self.cluster, self.queue, clock)
+        self._pods.left = self._volumes.gone
         self._binder = Binder(
             client,
             self.cluster,
@@ -94,6 +97,7 @@ class Scheduler:
             SharedNodeGuard(
                 client, self.cluster, self._pods, metrics, lambda: pods.version, settings.shared_node_guard
             ),
+            self._volumes,
             in_flight=settings.binds_in_flight,
             clock=clock,
         )
@@ -109,6 +113,8 @@ class Scheduler:
             self._binder,
             *storage,
         )
+        for sink in storage:
+            sink.seen = self._volumes.seen
         for source in sources:
             source.notify = self._work.set
         self._stopping = asyncio.Event()

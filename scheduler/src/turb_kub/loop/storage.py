@@ -9,6 +9,7 @@ from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.ingest import SetAside
 from turb_kub.loop.metrics import Metrics
 from turb_kub.objects.malformed import MALFORMED, remains_of
+from turb_kub.objects.storage import Key, StorageObject
 
 
 class StorageSink:
@@ -19,6 +20,8 @@ class StorageSink:
         self._volumes = cluster.volumes
         self._set_aside = SetAside(kind.kind, metrics)
         self._volumes.unread[kind.resource] = "the API server does not list them"
+        #: Called with each object that came or changed, and with the last state of one that went.
+        self.seen: Callable[[StorageObject], None] = lambda item: None
         #: Called after anything that may let a waiting pod move.
         self.notify: Callable[[], None] = lambda: None
 
@@ -28,7 +31,7 @@ class StorageSink:
         keys = {(one.namespace, one.name) for one in listed}
         for key in self._volumes.keys(self.kind.type):
             if key not in keys:
-                self._volumes.drop(self.kind.type, key)
+                self._drop(key)
         for item in items:
             self.changed(item)
         self._volumes.now_read(self.kind.resource)
@@ -41,11 +44,18 @@ class StorageSink:
             self._set_aside.note(remains_of(item), error)
             return
         self._set_aside.mended(remains_of(item).ident)
-        if self._volumes.put(found):
+        changed = self._volumes.put(found)
+        self.seen(found)
+        if changed:
             self.notify()
 
     def deleted(self, item: msgspec.Raw) -> None:
         gone = remains_of(item)
         self._set_aside.mended(gone.ident)
-        if self._volumes.drop(self.kind.type, (gone.namespace, gone.name)):
+        self._drop((gone.namespace, gone.name))
+
+    def _drop(self, key: Key) -> None:
+        gone = self._volumes.drop(self.kind.type, key)
+        if gone is not None:
+            self.seen(gone)
             self.notify()

@@ -290,9 +290,14 @@ class ApiDouble:
 
 
 def _selected(item: Object, request: web.Request) -> bool:
-    """Whether an object meets the request's field selector, of which this knows the two of pods that are asked for."""
-    spec, status_of = item.get("spec", {}), item.get("status", {})
-    fields = {"spec.nodeName": spec.get("nodeName", ""), "status.phase": status_of.get("phase", "")}
+    """Whether an object meets the request's field selector, of which this knows the fields that are asked for."""
+    meta, spec, status_of = item["metadata"], item.get("spec", {}), item.get("status", {})
+    fields = {
+        "metadata.name": meta["name"],
+        "metadata.namespace": meta.get("namespace", ""),
+        "spec.nodeName": spec.get("nodeName", ""),
+        "status.phase": status_of.get("phase", ""),
+    }
     for term in filter(None, request.query.get("fieldSelector", "").split(",")):
         key, _, value = term.partition("=")
         if (fields[key.rstrip("!")] == value) == key.endswith("!"):

@@ -59,14 +59,15 @@ class Reflector:
     """One resource, all namespaces.
 
     Attributes:
+        path, resource: what is listed and watched.
         synced: set once the first list is in the sink.
         settled: set then too, or once the server has refused to list (403) or does not know the resource (404).
     """
 
     def __init__(self, client: Client, path: str, resource: str, sink: Sink) -> None:
         self._client = client
-        self._path = path
-        self._resource = resource
+        self.path = path
+        self.resource = resource
         self._sink = sink
         self._version: str | None = None
         self._wait = FIRST_WAIT
@@ -90,7 +91,7 @@ class Reflector:
                     await self._list()
                 await self._watch()
             except Expired:
-                log.info("watch of %s is too old, listing again", self._resource)
+                log.info("watch of %s is too old, listing again", self.resource)
                 self._version = None
             except ApiError as error:
                 if error.status != 429:
@@ -106,8 +107,8 @@ class Reflector:
             try:
                 page = await self._client.request(
                     "GET",
-                    self._path,
-                    resource=self._resource,
+                    self.path,
+                    resource=self.resource,
                     query=query,
                     timeout=LIST_TIMEOUT,
                     pool=Pool.WATCHES,
@@ -147,7 +148,7 @@ class Reflector:
             "timeoutSeconds": str(random.randint(300, 600)),
         }
         began, heard = time.monotonic(), False
-        lines = self._client.lines(self._path, resource=self._resource, query=query, read_timeout=READ_TIMEOUT)
+        lines = self._client.lines(self.path, resource=self.resource, query=query, read_timeout=READ_TIMEOUT)
         # Closed at once where an event ends the watch: the next one must not stand beside it.
         async with aclosing(lines):
             async for line in lines:
@@ -180,7 +181,7 @@ class Reflector:
             case "ERROR":
                 raise _error_of(event.object)
             case _:
-                self._limit.warning(f"watch of {self._resource}: unknown event type {event.type!r}, left out")
+                self._limit.warning(f"watch of {self.resource}: unknown event type {event.type!r}, left out")
                 return
         try:
             version = _identities.decode(event.object).metadata.resourceVersion
@@ -188,7 +189,7 @@ class Reflector:
             version = ""
         if not _is_version(version):
             # The next event or bookmark moves the version on; until then a new watch repeats this event.
-            self._limit.warning(f"watch of {self._resource}: an event without a resourceVersion")
+            self._limit.warning(f"watch of {self.resource}: an event without a resourceVersion")
         elif resource_version(version) >= resource_version(self._version or ""):
             # An event told again does not take the next watch back to what is behind us.
             self._version = version
@@ -196,7 +197,7 @@ class Reflector:
     async def _pause(self, error: ApiError | Unreachable) -> None:
         if isinstance(error, ApiError) and error.status in {403, 404}:
             self.settled.set()
-        if self._limit.warning(f"cannot read {self._resource}, trying again: {error}"):
+        if self._limit.warning(f"cannot read {self.resource}, trying again: {error}"):
             self._in_trouble = True
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
         await asyncio.sleep(max(asked, self._wait * random.uniform(0.5, 1.0)))
@@ -205,7 +206,7 @@ class Reflector:
     def _recovered(self) -> None:
         self._wait, self._misses = FIRST_WAIT, 0
         if self._in_trouble:
-            log.info("reading %s again", self._resource)
+            log.info("reading %s again", self.resource)
             self._in_trouble = False
 
 

@@ -4,7 +4,7 @@ Works without I/O and without a clock. Invariant, after every call: the sums of 
 that `pods_on` names for its node (`check` recomputes them).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -326,10 +326,14 @@ class Cluster:
             amounts.append(amount)
         return columns, amounts
 
-    def check(self) -> list[str]:
-        """Recompute every sum; return one line for each that differs (none, unless there is a bug here)."""
+    def check(self, slots: Iterable[int] | None = None) -> list[str]:
+        """Recompute the sums of these nodes, or of all; return one line for each that differs: there is a bug then.
+
+        Takes some 15 µs a pod.
+        """
         wrong = []
-        for slot, node in self.each_node():
+        for slot in [slot for slot, _ in self.each_node()] if slots is None else slots:
+            node = self.node_at(slot)
             requested = np.zeros_like(self.requested[slot])
             budgeted = load = 0
             for pod in self.pods_on(node.name):
@@ -348,6 +352,17 @@ class Cluster:
             if (budgeted, load) != (int(self.budgeted[slot]), int(self.load[slot])):
                 wrong.append(f"{node.name}: budget and load {budgeted}, {load} differ from the sums kept")
         return wrong
+
+    def recount(self, slot: int) -> None:
+        """Set the sums of a node to what `check` computes."""
+        node = self.node_at(slot)
+        self.requested[slot] = 0
+        self.free[slot] = self.allocatable[slot]
+        self.budgeted[slot] = self.load[slot] = 0
+        self.headroom[slot] = self.ceiling[slot]
+        for pod in self.pods_on(node.name):
+            self._count(pod, +1)
+        self.note_relief(node.name)
 
     def _put(self, pod: Pod) -> None:
         before = self._take_out(pod.uid)

@@ -24,6 +24,7 @@ from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, resource_version, shared_labels
 from turb_kub.objects.wire import Decoder, Identified
 from turb_kub.queue.queue import SchedulingQueue
+from turb_kub.queue.signature import asks
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,29 @@ class NodeSink:
         self._set_aside.mended(gone.ident)
         if gone.name:
             self._forget(gone.name)
+
+    # For the cache's comparison with a list (`self_check`)
+
+    def key_of(self, item: Remains) -> str:
+        return item.name
+
+    def held(self) -> dict[str, str]:
+        return {node.name: node.uid for _, node in self._cluster.each_node()}
+
+    def holds(self, key: str, which: str) -> bool:
+        node = self._cluster.node(key)
+        return node is not None and node.uid == which
+
+    def agrees(self, item: msgspec.Raw) -> bool:
+        try:
+            node = decode_node(item)
+        except MALFORMED:
+            return True
+        return self._cluster.node(node.name) == node
+
+    def forget(self, key: str) -> None:
+        self._forget(key)
+        self.notify()
 
     def _malformed(self, remains: Remains, error: Exception) -> None:
         self._set_aside.note(remains, error)
@@ -248,6 +272,39 @@ class PodSink:
         """Forget a pod that a read of our own did not find."""
         self._gone((pod.namespace, pod.name), pod.uid)
 
+    # For the cache's comparison with a list (`self_check`)
+
+    def key_of(self, item: Remains) -> str:
+        return item.uid
+
+    def held(self) -> dict[str, str]:
+        return dict.fromkeys(self._cluster.placed_uids(), "") | {pod.uid: "" for pod in self._queue.pods()}
+
+    def holds(self, key: str, which: str) -> bool:
+        return self._known(key) is not None
+
+    def agrees(self, item: msgspec.Raw) -> bool:
+        try:
+            pod = decode_pod(item)
+        except MALFORMED:
+            return True
+        known = self._known(pod.uid)
+        if known is not None and known.resource_version > pod.resource_version:
+            return True
+        if pod.node_name and not pod.terminal:
+            return known is not None and not self._cluster.is_assumed(pod.uid) and _same(known, pod)
+        if not pod.node_name and self._is_ours(pod):
+            return known is not None and asks(known) == asks(pod)
+        return known is None
+
+    def forget(self, key: str) -> None:
+        known = self._known(key)
+        if known is not None:
+            self.gone(known)
+
+    def _known(self, uid: str) -> Pod | None:
+        return self._queue.get(uid) or self._cluster.placed(uid)
+
     def _forget_namesake(self, key: tuple[str, str], uid: str) -> None:
         known = self._uids.get(key)
         if known is not None and known != uid:
@@ -307,6 +364,11 @@ class PodSink:
         self._cluster.remove_pod(uid)
         self.left(uid)
         self.notify()
+
+
+def _same(known: Pod, pod: Pod) -> bool:
+    """Whether two states of a bound pod are one to a decision."""
+    return (known.resource_version, known.node_name, asks(known)) == (pod.resource_version, pod.node_name, asks(pod))
 
 
 def _identity(item: msgspec.Raw) -> Remains:

@@ -55,6 +55,18 @@ class Metrics:
             "Binds that were not sent because a fresh read found that others had taken the room.",
             registry=self.registry,
         )
+        self.cache_differences = Counter(
+            "turb_kub_cache_differences",
+            "What the cache held otherwise than the API server, as a comparison with a list found.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.cache_checks = Counter(
+            "turb_kub_cache_checks",
+            "Comparisons of the cache with a fresh list, by result.",
+            ["result"],
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "turb_kub_events_dropped",
             "Kubernetes events that could not be written.",

@@ -19,6 +19,7 @@ from turb_kub.loop.ingest import NamespaceSink, NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
+from turb_kub.loop.self_check import SelfCheck
 from turb_kub.loop.shared_nodes import SharedNodeGuard
 from turb_kub.loop.storage import StorageSink
 from turb_kub.loop.volumes import VolumeBinder
@@ -49,7 +50,7 @@ class Scheduler:
     """One running scheduler: `await run()` until `stop()`.
 
     Attributes:
-        cluster, queue, metrics: its state, for health checks and tests; not to be changed.
+        cluster, queue, metrics, self_check: its state, for health checks and tests; not to be changed.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Scheduler:
         self._rejections = Rejections(self.cluster, self.reporter, metrics, clock)
         self._pods.rejected = self._rejections.note
         self._reflectors = (
-            Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
+            nodes := Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
             Reflector(client, "/api/v1/namespaces", "namespaces", self._namespaces),
             pods := Reflector(client, "/api/v1/pods", "pods", self._pods),
         )
@@ -100,6 +101,9 @@ class Scheduler:
             self._volumes,
             in_flight=settings.binds_in_flight,
             clock=clock,
+        )
+        self.self_check = SelfCheck(
+            client, self.cluster, metrics, {"node": (self._nodes, nodes), "pod": (self._pods, pods)}
         )
         storage = [StorageSink(kind, self.cluster, metrics) for kind in STORAGE_KINDS]
         self._storage_reflectors = tuple(
@@ -156,6 +160,7 @@ class Scheduler:
         ]
         helpers += [
             asyncio.create_task(self.reporter.run(), name="reporter"),
+            asyncio.create_task(self.self_check.run(), name="self-check"),
             asyncio.create_task(self._every(FLUSH_EVERY, self._flush), name="flush"),
             asyncio.create_task(self._every(CONFIRM_EVERY, self._binder.confirm), name="confirm"),
         ]

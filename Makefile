@@ -95,6 +95,10 @@ soak: venv-dev ## run the tests of generated cases at full length; takes long
 lint: venv-dev ## run all linters and type checks
 	@scripts/lint.sh
 
+.PHONY: bench
+bench: venv-dev ## measure decisions: time by number of nodes, memory a pod
+	@.venv/bin/python bench/decide.py $(ARGS)
+
 .PHONY: venv-ansible venv-dev
 venv-ansible venv-dev: venv-%:
 	@scripts/bootstrap.sh $*

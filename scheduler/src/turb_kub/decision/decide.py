@@ -17,6 +17,7 @@ from turb_kub.objects.pod import Pod
 
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
+_MANY = 64
 BY_NAME = "name"
 BY_PREFERENCE = "preference"
 NO_NODES = "no nodes available to schedule pods"
@@ -45,7 +46,8 @@ class Decision(msgspec.Struct, frozen=True):
         evaluated: how many nodes there are.
         reasons: why nodes were refused, with how many; empty where a node was found.
         filters: the filters that refused, by name.
-        nodes: the first `REPORTED_NODES` nodes, best first; of a failed decision those nearest to fitting.
+        nodes: `REPORTED_NODES` nodes, the chosen one first, then the best of the others or those tied with it; of a
+            failed decision those nearest to fitting.
         tie: what decided among tied nodes, `BY_NAME` or `BY_PREFERENCE`; "" where one node ranked before all others.
         pod_refusal: a refusal that concerns the pod rather than any node, without a final stop.
     """
@@ -101,13 +103,14 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
     # Most often every node is feasible, and with 100,000 nodes each pass that is left out counts.
     ranked = rank if len(slots) == size else rank[slots]
     best = int(ranked.argmin())
-    within = np.flatnonzero(ranked <= ranked[best] + policy.tie_width(cluster, int(slots[best])))
-    tied = slots if len(within) == len(slots) else slots[within]
+    within = ranked <= ranked[best] + policy.tie_width(cluster, int(slots[best]))
+    tied = slots if np.count_nonzero(within) == len(slots) else slots[np.flatnonzero(within)]
     chosen, tie = int(slots[best]), ""
     if len(tied) > 1:
         liked = best_liked(cluster, pod, tied)
         chosen, tie = cluster.first_by_name(liked), BY_NAME if len(liked) == len(tied) else BY_PREFERENCE
-    others = tied if len(tied) >= REPORTED_NODES else slots
+    # Of many tied nodes any few will do: they differ by next to nothing.
+    others = tied[:_MANY] if len(tied) >= REPORTED_NODES else slots
     first = _first(cluster, others, rank, REPORTED_NODES)
     return Decision(
         node=cluster.node_at(chosen).name,
@@ -153,7 +156,8 @@ def _refused(cluster: Cluster, pod: Pod, policy: Policy, rank: npt.NDArray[Any])
 def _first(cluster: Cluster, slots: Slots, rank: npt.NDArray[Any], most: int) -> list[int]:
     """The best slots, at most `most`, in order of rank, then name."""
     if len(slots) > most:
-        slots = slots[np.argpartition(rank[slots], most - 1)[:most]] if most else slots[:0]
+        ranked = rank if len(slots) == len(rank) else rank[slots]
+        slots = slots[np.argpartition(ranked, most - 1)[:most]] if most else slots[:0]
     names = cluster.ranks()
     return sorted((int(slot) for slot in slots), key=lambda slot: (rank[slot], names[slot]))
 

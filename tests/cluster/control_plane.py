@@ -152,6 +152,7 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
                     f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
                     "--service-cluster-ip-range=10.0.0.0/24",
                     "--endpoint-reconciler-type=none",
+                    "--delete-collection-workers=8",
                     f"--disable-admission-plugins={','.join(ADMISSION_OFF)}",
                 ],
                 folder,

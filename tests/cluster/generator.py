@@ -88,6 +88,8 @@ class _Maker:
         self.zones = ("a", "b", "c")[: self.random.randint(1, 3)]
         # Most clusters have few special nodes, some have many.
         self.oddity = self.pick([0.05, 0.15, 0.3, 0.5])
+        #: Host ports by the node whose pods claim them.
+        self.taken: dict[str, set[tuple[int, str, str]]] = {}
         self.made = Case(seed, {name: self.labels_of_namespace() for name in NAMESPACES})
 
     # Chance
@@ -192,11 +194,11 @@ class _Maker:
     def placed_pod(self, number: int) -> Stated:
         spec = self.containers()
         labels = self.pod_labels()
-        if self.chance(0.3) and "ports" in self.families:
-            self.ports(spec)
-        if self.chance(0.2) and "affinity" in self.families:
-            self.pod_affinity(spec, labels, anti=0.8)
         node = self.name("gone", 0) if self.chance(0.03) else self.pick(self.node_names())
+        if self.chance(0.3) and "ports" in self.families:
+            self.ports(spec, self.taken.setdefault(node, set()))
+        if self.chance(0.2) and "affinity" in self.families:
+            self.pod_affinity(spec, labels, anti=0.8, asks=False)
         spec |= {"nodeName": node, "schedulerName": self.pick([SCHEDULER, "default-scheduler", "another"])}
         phase = self.pick(["Running"] * 6 + ["Pending"] * 2 + ["Succeeded", "Failed"])
         status: Wire = {"phase": phase}
@@ -232,8 +234,8 @@ class _Maker:
         makers: dict[str, Callable[[], None]] = {
             "node": lambda: self.node_constraints(spec),
             "resources": lambda: self.resources(spec),
-            "ports": lambda: self.ports(spec),
-            "affinity": lambda: self.pod_affinity(spec, labels, anti=0.5),
+            "ports": lambda: self.ports(spec, set()),
+            "affinity": lambda: self.pod_affinity(spec, labels, anti=0.5, asks=True),
             "spread": lambda: self.spread(spec),
         }
         meta = self.meta("q", number, labels)
@@ -302,8 +304,8 @@ class _Maker:
             # Admission refuses a pod whose selector the class contradicts.
             spec["runtimeClassName"] = "heavy" if "disk" in spec.get("nodeSelector", {}) else self.pick(list(RUNTIMES))
 
-    def ports(self, spec: Wire) -> None:
-        used = set()
+    def ports(self, spec: Wire, used: set[tuple[int, str, str]]) -> None:
+        """Claim host ports, none that is used: in one pod that is refused, for a node see docs/differences.md."""
         for container in self.some([*spec["containers"], *spec.get("initContainers", ())], 2):
             container["ports"] = []
             for _ in range(self.random.randint(1, 2)):
@@ -312,7 +314,6 @@ class _Maker:
                     port["protocol"] = self.pick(["TCP", "UDP", "SCTP"])
                 if self.chance(0.5):
                     port["hostIP"] = self.pick(["0.0.0.0", "127.0.0.1", "10.0.0.1", "::", "::1"])
-                # The API server refuses a pod that claims a port twice.
                 key = port["hostPort"], port.get("protocol", "TCP"), port.get("hostIP", "0.0.0.0")
                 if key not in used:
                     used.add(key)
@@ -396,7 +397,7 @@ class _Maker:
             return {"matchExpressions": [one]}
         return {} if kind < 0.96 else None
 
-    def pod_term(self) -> Wire:
+    def pod_term(self, asks: bool) -> Wire:
         term: Wire = {"topologyKey": self.pick(TOPOLOGIES)}
         selector = self.selector()
         if selector is not None:
@@ -409,22 +410,26 @@ class _Maker:
         if self.chance(0.3):
             term["namespaces"] = self.some([*NAMESPACES, "nowhere"], 2)
         if self.chance(0.35):
+            # Of a pod that asks none that holds of no labels at all: see docs/differences.md.
+            operators: list[Wire] = [{"operator": "Exists"}, {"operator": "In", "values": ["dev"]}]
+            if not asks:
+                operators += [{"operator": "DoesNotExist"}, {"operator": "NotIn", "values": ["prod"]}]
             term["namespaceSelector"] = self.pick(
                 [
                     {},
                     {"matchLabels": {"team": "x"}},
                     {"matchLabels": {"env": "prod"}},
-                    {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]},
+                    {"matchExpressions": [{"key": "env", **self.pick(operators)}]},
                 ]
             )
         return term
 
-    def pod_affinity(self, spec: Wire, labels: dict[str, str], anti: float) -> None:
+    def pod_affinity(self, spec: Wire, labels: dict[str, str], anti: float, asks: bool) -> None:
         found = spec.setdefault("affinity", {})
         if self.chance(anti):
-            found["podAntiAffinity"] = {REQUIRED: [self.pod_term() for _ in range(self.pick([1, 1, 2]))]}
+            found["podAntiAffinity"] = {REQUIRED: [self.pod_term(asks) for _ in range(self.pick([1, 1, 2]))]}
         else:
-            terms = [self.pod_term() for _ in range(self.pick([1, 1, 1, 2]))]
+            terms = [self.pod_term(asks) for _ in range(self.pick([1, 1, 1, 2]))]
             if self.chance(0.3) and "app" in labels:
                 # The first of its kind, which may go anywhere as it matches its own term.
                 terms[0] = {"topologyKey": self.pick(TOPOLOGIES), "labelSelector": {"matchLabels": dict(labels)}}

@@ -362,7 +362,7 @@ async def our_answers(client: Client, names: Sequence[str]) -> dict[str, Explana
     policy = LeastRequestedMemory()
     scheduler = Scheduler(client, Settings(scheduler_name=SCHEDULER), policy, metrics)
     # The loop itself is not run: it would bind.
-    tasks = [asyncio.create_task(reflector.run()) for reflector in scheduler._reflectors]
+    tasks = [asyncio.create_task(reflector.run()) for reflector in scheduler.reflectors]
     try:
         await until(lambda: scheduler.synced)
     finally:

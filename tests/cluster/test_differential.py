@@ -13,13 +13,10 @@ from turb_kub.decision.explain import Explanation
 
 from tests.api.conftest import Admin
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.generator import Case, Question, Wire, generate
+from tests.cluster.generator import FAMILIES, Case, Question, Wire, generate
 from tests.cluster.oracle import PODS, Oracle, Stage, feasible, oracle, our_answers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
-
-#: The families of constraints that turb-kub honours.
-HONOURED = ("node", "resources", "ports")
 
 #: Clusters in a soak and without, of ten pods each; and how many are one test.
 ALL, FEW, BATCH = 500, 50, 25
@@ -51,7 +48,7 @@ async def test_a_pod_may_go_where_kube_scheduler_would_put_it_and_nowhere_else(f
     disagreements: list[str] = []
     outcomes: Counter[tuple[str, str]] = Counter()
     for seed in range(first_seed, first_seed + BATCH):
-        case = generate(seed, HONOURED)
+        case = generate(seed)
         await stage.write(case)
         theirs = await kube_scheduler.ask(stage, [question.body for question in case.questions])
         ours = await our_answers(stage.admin.client, list(theirs))
@@ -81,7 +78,7 @@ def outcome(nodes: frozenset[str], case: Case) -> str:
 
 def check_spread(outcomes: Counter[tuple[str, str]]) -> None:
     """Fail where the answers are so alike that agreeing says little."""
-    for kind in ("every pod", *HONOURED):
+    for kind in ("every pod", *FAMILIES):
         counts = {name: outcomes[kind, name] for name in ("none", "some", "all")}
         asked = sum(counts.values())
         assert asked >= BATCH, (kind, counts)

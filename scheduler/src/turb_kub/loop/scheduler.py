@@ -125,6 +125,11 @@ class Scheduler:
         metrics.watch(self)
 
     @property
+    def reflectors(self) -> tuple[Reflector, ...]:
+        """What fills the cluster and the queue, while `run` runs it."""
+        return (*self._reflectors, *self._storage_reflectors)
+
+    @property
     def synced(self) -> bool:
         """Whether nodes, namespaces, pods and storage are all known; nothing is placed before.
 
@@ -156,7 +161,7 @@ class Scheduler:
         """Schedule until `stop` is called, then drain."""
         helpers = [
             asyncio.create_task(reflector.run(), name=f"reflector {number}")
-            for number, reflector in enumerate((*self._reflectors, *self._storage_reflectors))
+            for number, reflector in enumerate(self.reflectors)
         ]
         helpers += [
             asyncio.create_task(self.reporter.run(), name="reporter"),

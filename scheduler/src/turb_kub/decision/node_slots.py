@@ -36,10 +36,19 @@ def slots_matching(cluster: Cluster, terms: tuple[Term, ...] | None) -> Slots:
 
     Terms match labels only, the name of a node is not looked at (component-helpers `CheckNodeAffinity`). Read only.
     """
-    if terms is None:
-        return np.flatnonzero(cluster.present[: cluster.size])
+    return slot_lookup(cluster)(terms)
+
+
+def slot_lookup(cluster: Cluster) -> Callable[[tuple[Term, ...] | None], Slots]:
+    """Return `slots_matching` for many selectors; good until the cluster changes."""
     memo = _memo(cluster)
-    return _kept(memo, terms, lambda: sorted({slot for term in terms for slot in _slots_of_term(cluster, memo, term)}))
+
+    def look(terms: tuple[Term, ...] | None) -> Slots:
+        if terms is None:
+            return np.flatnonzero(cluster.present[: cluster.size])
+        return memo.slots[terms] if terms in memo.slots else _kept(memo, terms, lambda: _slots_of(cluster, memo, terms))
+
+    return look
 
 
 def slots_where(cluster: Cluster, key: Hashable, holds: Callable[[Node], bool]) -> Slots:
@@ -61,7 +70,9 @@ def matches(node: Node, terms: tuple[Term, ...] | None) -> bool:
 
 
 def _memo(cluster: Cluster) -> _Memo:
-    memo = _memos.setdefault(cluster, _Memo())
+    memo = _memos.get(cluster)
+    if memo is None:
+        memo = _memos[cluster] = _Memo()
     changed, memo.position = cluster.changes_since(memo.position)
     if changed is None or changed:
         memo.slots.clear()
@@ -76,6 +87,10 @@ def _kept(memo: _Memo, key: Hashable, find: Callable[[], list[int]]) -> Slots:
         if len(memo.slots) > _KEPT:
             memo.slots.popitem(last=False)
     return slots
+
+
+def _slots_of(cluster: Cluster, memo: _Memo, terms: tuple[Term, ...]) -> list[int]:
+    return sorted({slot for term in terms for slot in _slots_of_term(cluster, memo, term)})
 
 
 def _slots_of_term(cluster: Cluster, memo: _Memo, term: Term) -> list[int]:

@@ -13,9 +13,10 @@ import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.cluster.volumes import VolumePlan
-from turb_kub.decision.node_slots import mask_of, matches, slots_matching
+from turb_kub.decision.node_slots import mask_of, matches, slot_lookup, slots_matching
+from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
-from turb_kub.objects.storage import AVAILABLE, Claim, StorageClass, Volume
+from turb_kub.objects.storage import AVAILABLE, Amount, Claim, StorageClass, Volume
 
 
 class Match(msgspec.Struct):
@@ -63,13 +64,14 @@ def class_of(cluster: Cluster, claim: Claim) -> StorageClass | None:
 def match_claims(cluster: Cluster, claims: list[Claim]) -> list[Match]:
     """Match claims that wait against every node, no volume taken twice on one node."""
     found: list[Match] = []
+    slots_of = slot_lookup(cluster)
     for claim in claims:
         volumes: dict[int, Volume] = {}
         for volume in _candidates(cluster, claim, len(found)):
             if len(volumes) == cluster.node_count:
                 break
-            for slot in slots_matching(cluster, volume.node_terms).tolist():
-                if slot not in volumes and not any(other.volumes.get(slot) is volume for other in found):
+            for slot in slots_of(volume.node_terms).tolist():
+                if slot not in volumes and not (found and _is_taken(found, slot, volume)):
                     volumes[slot] = volume
         found.append(Match(claim, volumes, _makeable(cluster, claim), _roomy(cluster, claim)))
     return found
@@ -88,12 +90,8 @@ def plan_volumes(cluster: Cluster, pod: Pod, node_name: str) -> VolumePlan | Non
     provisions: list[Claim] = []
     for claim in claims:
         taken = [volume for volume, _ in bindings]
-        fitting = (
-            volume
-            for volume in _candidates(cluster, claim, len(bindings))
-            if volume not in taken and node is not None and matches(node, volume.node_terms)
-        )
-        volume = next(fitting, None)
+        candidates = _candidates(cluster, claim, len(bindings), node)
+        volume = next((volume for volume in candidates if volume not in taken), None)
         if volume is None:
             provisions.append(claim)
         else:
@@ -106,31 +104,37 @@ def _claims(cluster: Cluster, pod: Pod) -> list[Claim]:
     return [claim for claim in found if claim is not None]
 
 
-def _candidates(cluster: Cluster, claim: Claim, others: int) -> list[Volume]:
+def _is_taken(found: list[Match], slot: int, volume: Volume) -> bool:
+    return any(other.volumes.get(slot) is volume for other in found)
+
+
+def _candidates(cluster: Cluster, claim: Claim, others: int, node: Node | None = None) -> list[Volume]:
     """Return the volumes that a claim may take, best first, as far as they could ever be chosen.
 
     Args:
         others: how many claims of the pod choose before this one; of volumes for the same nodes only one more than
             that can matter.
+        node: leave out what its node affinity keeps from this node; None: nothing is left out for that.
     """
     volumes = cluster.volumes
     if volumes.selected_node(claim) is not None:
         return []
     fitting: list[Volume] = []
+    requested = claim.requested or 0
     for volume in volumes.volumes_of(claim.storage_class):
         reference = volumes.claim_of(volume)
         if reference is not None and not reference.means(claim):
             continue
-        if volume.capacity < (claim.requested or 0) or volume.volume_mode != claim.volume_mode:
+        if volume.capacity < requested or volume.volume_mode != claim.volume_mode:
             continue
         if volume.attributes_class != claim.attributes_class or volume.deleting:
             continue
         if reference is not None:
             # Kept for this very claim: no other volume will do.
-            return [volume]
-        if volume.phase == AVAILABLE and _suits(volume, claim):
+            return [volume] if node is None or matches(node, volume.node_terms) else []
+        if volume.phase == AVAILABLE and (node is None or matches(node, volume.node_terms)) and _suits(volume, claim):
             fitting.append(volume)
-    fitting.sort(key=lambda volume: (volume.capacity, volume.name))
+    fitting.sort(key=_by_size)
     chosen: list[Volume] = []
     counts: dict[object, int] = {}
     for volume in fitting:
@@ -138,6 +142,10 @@ def _candidates(cluster: Cluster, claim: Claim, others: int) -> list[Volume]:
         if count <= others + 1:
             chosen.append(volume)
     return chosen
+
+
+def _by_size(volume: Volume) -> tuple[Amount, str]:
+    return volume.capacity, volume.name
 
 
 def _suits(volume: Volume, claim: Claim) -> bool:

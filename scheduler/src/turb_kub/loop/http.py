@@ -31,7 +31,11 @@ async def serve(host: str, port: int, registry: CollectorRegistry, ready: Callab
         return web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok") if ready() else web.Response(status=503, text="nodes, pods and storage are not all known yet")
+        return (
+            web.Response(text="ok")
+            if ready()
+            else web.Response(status=503, text="nodes, pods and storage are not all known yet")
+        )
 
     async def metrics(_: web.Request) -> web.Response:
         body = await asyncio.to_thread(generate_latest, registry)

@@ -81,6 +81,8 @@ class Snapshot(msgspec.Struct):
         self.pods.append(pod)
         if pod.node_name:
             self.cluster.set_pod(pod)
+        elif pod.reserves:
+            self.cluster.nominate(pod)
 
     def _add_event(self, event: WireEvent) -> None:
         report = decode_report((event.metadata.annotations or {}).get(DECISION_ANNOTATION, ""))

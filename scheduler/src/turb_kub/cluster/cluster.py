@@ -7,6 +7,7 @@ that `pods_on` names for its node (`check` recomputes them).
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +17,7 @@ from turb_kub.cluster.cooling import CoolingNodes
 from turb_kub.cluster.domains import Topology
 from turb_kub.cluster.foreign import ForeignPods
 from turb_kub.cluster.namespaces import Namespaces
+from turb_kub.cluster.nominated import NominatedPods
 from turb_kub.cluster.pod_counts import PodCounts
 from turb_kub.cluster.ports import TakenPorts
 from turb_kub.cluster.standing_terms import StandingTerms
@@ -90,6 +92,8 @@ class Cluster:
         self.pod_counts = PodCounts()
         #: Pods of other schedulers.
         self.foreign = ForeignPods(self.accounting.scheduler_name)
+        #: Unbound pods for which room was made.
+        self.nominated = NominatedPods()
         #: Nodes whose kubelet turned pods away.
         self.cooling = CoolingNodes()
         #: Claims, volumes and classes.
@@ -247,12 +251,48 @@ class Cluster:
     @contextmanager
     def without(self, uid: str) -> Iterator[None]:
         """Leave a placed pod out while the block runs, which must not wait for anything; to ask what fits beside it."""
+        changes, self.changes = self.changes, Changes()
         pod = self._take_out(uid)
         try:
             yield
         finally:
             if pod is not None:
                 self._put(pod)
+            self.changes = changes
+
+    @contextmanager
+    def holding(self, nominated: Iterable[Pod]) -> Iterator[None]:
+        """Count pods on the nodes to which they are nominated while the block runs, which must not wait for anything.
+
+        One that is placed or assumed by now is counted where it is.
+        """
+        changes, self.changes = self.changes, Changes()
+        added = [pod.uid for pod in nominated if pod.uid not in self._placed]
+        try:
+            for pod in nominated:
+                if pod.uid not in self._placed:
+                    self._put(msgspec.structs.replace(pod, node_name=pod.nominated_node))
+            yield
+        finally:
+            for uid in added:
+                self._take_out(uid)
+            self.changes = changes
+
+    def nominate(self, pod: Pod) -> None:
+        """Take an unbound pod that is nominated to a node. An older state than the one known is ignored."""
+        known = self.nominated.get(pod.uid)
+        if known is None or known.resource_version <= pod.resource_version:
+            if known is not None and known.nominated_node != pod.nominated_node:
+                self.withdraw(pod.uid)
+            self.nominated.put(msgspec.structs.replace(pod, raw_spec=None))
+
+    def withdraw(self, uid: str) -> None:
+        """Forget that a pod is nominated: it is bound, gone, or nominated no more."""
+        pod = self.nominated.remove(uid)
+        if pod is not None:
+            self.note_relief(pod.nominated_node)
+            # It kept pods away from its node, and with a term from more than that.
+            self.changes.everywhere |= bool(pod.affinity.required_anti)
 
     def note_relief(self, node_name: str) -> None:
         """Take note that a node may take pods now that it did not take before."""

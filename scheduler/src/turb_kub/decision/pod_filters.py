@@ -11,6 +11,7 @@ from turb_kub.decision.filters import (
     node_ports,
     node_resources,
     node_volume_limits,
+    nominated_pods,
     pod_topology_spread,
     volume_binding,
     volume_restrictions,
@@ -27,10 +28,7 @@ PRE_FILTERS: tuple[PreFilter, ...] = (
     volume_zone.PRE_FILTER,
 )
 
-#: They look at what the nodes hold, and are asked for every decision.
-POD_FILTERS: tuple[PodFilter, ...] = (
-    # kube-scheduler has none like the first and the last.
-    node_closed.FILTER,
+_KUBE_SCHEDULERS: tuple[PodFilter, ...] = (
     node_ports.FILTER,
     node_resources.FILTER,
     volume_restrictions.FILTER,
@@ -39,5 +37,13 @@ POD_FILTERS: tuple[PodFilter, ...] = (
     volume_zone.FILTER,
     pod_topology_spread.FILTER,
     inter_pod_affinity.FILTER,
+)
+
+#: They look at what the nodes hold, and are asked for every decision.
+POD_FILTERS: tuple[PodFilter, ...] = (
+    # kube-scheduler has none like the first and the last.
+    node_closed.FILTER,
+    *_KUBE_SCHEDULERS,
+    nominated_pods.filter_of(_KUBE_SCHEDULERS),
     kubelet_rejection.FILTER,
 )

@@ -263,9 +263,15 @@ class PodSink:
             self._bound(key, pod)
         elif self._is_ours(pod):
             self._uids[key] = pod.uid
+            self._nominated(pod)
             self._queue.add(pod, self._clock())
             self.notify()
-        elif pod.uid in self._queue:
+        elif pod.reserves:
+            self._uids[key] = pod.uid
+            self._nominated(pod)
+            self._queue.remove(pod.uid)
+            self.notify()
+        elif pod.uid in self._queue or pod.uid in self._cluster.nominated:
             self._gone(key, pod.uid)
 
     def gone(self, pod: Pod) -> None:
@@ -278,7 +284,8 @@ class PodSink:
         return item.uid
 
     def held(self) -> dict[str, str]:
-        return dict.fromkeys(self._cluster.placed_uids(), "") | {pod.uid: "" for pod in self._queue.pods()}
+        waiting = {pod.uid for pod in self._queue.pods()} | self._cluster.nominated.uids()
+        return dict.fromkeys(self._cluster.placed_uids() | waiting, "")
 
     def holds(self, key: str, which: str) -> bool:
         return self._known(key) is not None
@@ -295,7 +302,7 @@ class PodSink:
             return known is not None and not self._cluster.is_assumed(pod.uid) and _same(known, pod)
         if not pod.node_name and self._is_ours(pod):
             return known is not None and asks(known) == asks(pod)
-        return known is None
+        return known is None if not pod.reserves else known is not None and known.nominated_node == pod.nominated_node
 
     def forget(self, key: str) -> None:
         known = self._known(key)
@@ -303,7 +310,7 @@ class PodSink:
             self.gone(known)
 
     def _known(self, uid: str) -> Pod | None:
-        return self._queue.get(uid) or self._cluster.placed(uid)
+        return self._queue.get(uid) or self._cluster.placed(uid) or self._cluster.nominated.get(uid)
 
     def _forget_namesake(self, key: tuple[str, str], uid: str) -> None:
         known = self._uids.get(key)
@@ -321,12 +328,19 @@ class PodSink:
                 self._queue.placed(pod.uid)
             else:
                 self._queue.remove(pod.uid)
+        self._cluster.withdraw(pod.uid)
         if pod.terminal:
             self._uids.pop(key, None)
         else:
             self._uids[key] = pod.uid
         self._cluster.set_pod(pod)
         self.notify()
+
+    def _nominated(self, pod: Pod) -> None:
+        if pod.reserves:
+            self._cluster.nominate(pod)
+        else:
+            self._cluster.withdraw(pod.uid)
 
     def _is_stale(self, pod: Pod) -> bool:
         """Whether a read of our own was ahead of the watch that now delivers this. No binding is ever undone."""
@@ -362,6 +376,7 @@ class PodSink:
         self._queue.remove(uid)
         self._cluster.reopen_node(uid)
         self._cluster.remove_pod(uid)
+        self._cluster.withdraw(uid)
         self.left(uid)
         self.notify()
 

@@ -74,6 +74,8 @@ class Pod(msgspec.Struct, gc=False):
     rejection: Rejection | None = None
     #: Whether it is a static pod or one of a DaemonSet: such pods stand on every node, whoever else places pods there.
     of_every_node: bool = False
+    #: Where room was made for it by whoever schedules it; "" where none was.
+    nominated_node: str = ""
 
     @property
     def key(self) -> str:
@@ -89,6 +91,11 @@ class Pod(msgspec.Struct, gc=False):
     def shape(self) -> Shape:
         """What the pod asks of a node by itself; of a bound pod known only where the kubelet turned it away."""
         return self.requests, self.constraints, self.host_ports
+
+    @property
+    def reserves(self) -> bool:
+        """Whether it waits for room that was made for it."""
+        return bool(self.nominated_node) and not (self.node_name or self.deleting or self.terminal)
 
     @property
     def terminal(self) -> bool:
@@ -144,6 +151,7 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         raw_spec=bytes(wire.spec) if waits else None,
         rejection=rejection,
         of_every_node=_is_of_every_node(meta),
+        nominated_node="" if spec.nodeName else _shared(status.nominatedNodeName or ""),
     )
 
 

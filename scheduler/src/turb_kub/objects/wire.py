@@ -177,6 +177,7 @@ class ContainerStatus(Wire):
 
 class PodStatus(Wire):
     phase: str = ""
+    nominatedNodeName: str | None = None
     reason: str | None = None
     message: str | None = None
     conditions: list[Condition] | None = None

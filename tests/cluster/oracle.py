@@ -18,6 +18,7 @@ import json
 import threading
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -84,6 +85,14 @@ class _Filter(BaseHTTPRequestHandler):
         pass
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The nodes that kube-scheduler would place a pod on; where there are none, what the pod's condition says."""
+
+    nodes: frozenset[str]
+    message: str = ""
+
+
 @contextmanager
 def oracle(bare: ControlPlane) -> Iterator["Oracle"]:
     """kube-scheduler on a bare control plane, to be asked."""
@@ -101,8 +110,11 @@ def oracle(bare: ControlPlane) -> Iterator["Oracle"]:
             profiles=[
                 {
                     "schedulerName": SCHEDULER,
-                    # Preemption nominates nodes, and a pod with a nominated node is not asked about the others.
-                    "plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}},
+                    # Preemption nominates nodes, and a pod with a nominated node is not asked about the others. No pod
+                    # here has a resource claim, yet every message would end in what there is to do about them.
+                    "plugins": {
+                        "multiPoint": {"disabled": [{"name": "DefaultPreemption"}, {"name": "DynamicResources"}]}
+                    },
                 }
             ],
         ) as process:
@@ -121,15 +133,15 @@ class Oracle:
         self._process = process
         self._canaries = 0
 
-    async def ask(self, stage: "Stage", pods: Sequence[Wire]) -> dict[str, frozenset[str]]:
-        """Return the feasible nodes of each pod, by its name.
+    async def ask(self, stage: "Stage", pods: Sequence[Wire]) -> dict[str, Answer]:
+        """Return what it says of each pod, by the pod's name.
 
         The cluster must be written; the pods are created by this. They stay, unbound.
         """
         await self._let_it_see(stage)
         made = await stage.each(stage.create(PODS, pod) for pod in pods)
         uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in made}
-        refused: set[str] = set()
+        refused: dict[str, str] = {}
 
         async def answered() -> bool:
             self._process.check()
@@ -137,13 +149,17 @@ class Oracle:
                 return True
             # The condition is written after the extender was asked, if it was.
             for pod in await stage.items(PODS):
-                conditions = pod["status"].get("conditions", ())
-                if any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions):
-                    refused.add(pod["metadata"]["uid"])
-            return not uids.keys() - self._extender.asked.keys() - refused
+                for one in pod["status"].get("conditions", ()):
+                    if one["type"] == "PodScheduled" and one["status"] == "False":
+                        refused[pod["metadata"]["uid"]] = one.get("message", "")
+            return not uids.keys() - self._extender.asked.keys() - refused.keys()
 
         await until(answered, patience=2 * PATIENCE)
-        return {name: self._extender.asked.get(uid, frozenset()) for uid, name in uids.items()}
+        asked = self._extender.asked
+        return {
+            name: Answer(asked[uid]) if uid in asked else Answer(frozenset(), refused[uid])
+            for uid, name in uids.items()
+        }
 
     async def _let_it_see(self, stage: "Stage") -> None:
         """Wait until kube-scheduler has seen all that was written (see above)."""

@@ -95,6 +95,21 @@ def test_check_finds_a_wrong_sum():
     assert len(cluster.check()) == 2
 
 
+def test_pods_that_stand_on_a_node_before_it_is_known_are_counted_when_it_comes_and_not_when_it_is_gone():
+    cluster = cluster_of(node("a"), node("b"))
+    web = Spreading("default", WEB)
+    assert cluster.pod_counts.of(cluster, web).tolist() == [0, 0]
+    cluster.set_pod(pod("p", node="late", labels={"app": "web"}))
+    cluster.set_pod(pod("q", node="b", labels={"app": "web"}))
+    assert cluster.pod_counts.of(cluster, web).tolist() == [0, 1]
+    cluster.set_node(node("late"))
+    assert cluster.pod_counts.of(cluster, web).tolist() == [0, 1, 1]
+    cluster.remove_node("b")
+    assert cluster.pod_counts.of(cluster, web).tolist() == [0, 0, 1]
+    cluster.set_node(node("new"))  # takes the slot of b
+    assert cluster.pod_counts.of(cluster, web).tolist() == [0, 0, 1]
+
+
 ZONES = st.sampled_from(["a", "b", ""])
 WEB = Selector((Expression("app", "In", ("web",)),))
 NEAR_WEB = PodTerm("zone", WEB, frozenset({"default"}))

@@ -104,6 +104,23 @@ class TestNamespaces:
         meant = found and where.get("namespaces") != ["other"]
         assert there == ({"b1", "nowhere"} if meant else {"a1", "a2", "b1", "nowhere"})
 
+    def test_a_namespace_selector_takes_the_place_of_the_own_namespace(self):
+        cluster = four_nodes(db())
+        cluster.set_namespace("default", {"team": "red"})
+        blue, red = ({"namespaceSelector": {"matchLabels": {"team": colour}}} for colour in ("blue", "red"))
+        assert homes(cluster, pod("p", spec=near(term(**blue)))) == set()
+        assert homes(cluster, pod("p", spec=near(term(**red)))) == {"a1", "a2"}
+
+    def test_who_is_kept_away_is_asked_again_when_namespaces_or_keepers_change(self):
+        red = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
+        asked = pod("p", namespace="other", labels={"app": "db"})
+        cluster = four_nodes(pod("keeper", node="a1", spec=apart(term(**red))))
+        assert homes(cluster, asked) == {"a1", "a2", "b1", "nowhere"}
+        cluster.set_namespace("other", {"team": "red"})
+        assert homes(cluster, asked) == {"b1", "nowhere"}
+        cluster.set_pod(pod("keeper2", node="b1", spec=apart(term(namespaces=["other"]))))
+        assert homes(cluster, asked) == {"nowhere"}
+
     def test_labels_given_to_a_namespace_later_count(self):
         cluster = four_nodes(db(namespace="other"))
         asked = pod("p", spec=near(term(namespaceSelector={"matchLabels": {"team": "red"}})))
@@ -201,6 +218,11 @@ class TestPreferred:
         liked = self.prefers("podAffinity", (50, term()), (20, term(labels={"app": "web"})))
         assert decide(cluster, pod("p", spec=liked), POLICY).node == "a1"
         liked = self.prefers("podAffinity", (70, term()), (20, term(labels={"app": "web"})))
+        assert decide(cluster, pod("p", spec=liked), POLICY).node == "b1"
+
+    def test_nodes_without_the_label_are_near_nobody(self):
+        cluster = four_nodes(db(node="nowhere"), db("db2", node="b1", app="web"))
+        liked = self.prefers("podAffinity", (100, term()), (1, term(labels={"app": "web"})))
         assert decide(cluster, pod("p", spec=liked), POLICY).node == "b1"
 
     def test_load_comes_before_liking(self):

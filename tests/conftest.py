@@ -1,6 +1,11 @@
-"""What all tests share: whether they run at full length."""
+"""What all tests share: whether they run at full length, and that no test is judged by its time."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# On a busy machine an example may take any time: that says nothing of the code.
+settings.register_profile("turb-kub", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("turb-kub")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -57,6 +57,30 @@ def test_a_ceiling_that_would_do_does():
     assert decide(tight, wanted, POLICY).node is None
 
 
+def test_whose_leaving_would_do_is_found_whatever_the_filter():
+    avoids = {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+                ]
+            }
+        }
+    }
+    held = (
+        pod("bystander", node="a"),
+        pod("db", node="a", labels={"app": "db"}, memory="64Mi"),
+        pod("db1", node="b", labels={"app": "db"}),
+        pod("db2", node="b", labels={"app": "db"}),
+    )
+    cluster = cluster_of(node("a"), node("b"), pods=held)
+    wanted = pod("p", spec=avoids)
+    assert fixes(cluster, wanted) == ("a would take it without default/db (64Mi)",)
+    assert cluster.check() == []
+    cluster.remove_pod(held[1].uid)
+    assert decide(cluster, wanted, POLICY).node == "a"
+
+
 def test_no_fix_is_named_that_would_not_do():
     cluster = cluster_of(node("a", cpu="1"), pods=(pod("x", node="a", memory="900Mi"),), node_memory_limit=1200 * MI)
     assert fixes(cluster, pod("p", memory="512Mi", cpu="2")) == ()

@@ -11,6 +11,7 @@ from turb_kub.decision.decide import Decision, NodeReport, decide, report
 from turb_kub.decision.feasibility import details, feasible, filter_codes
 from turb_kub.decision.filters import node_resources
 from turb_kub.decision.filters.node_resources import LIMIT, Need, Shortage, shortages
+from turb_kub.decision.fits import fits
 from turb_kub.decision.node_verdicts import EMPTY_SLOT
 from turb_kub.decision.policy import Policy
 from turb_kub.objects.pod import Pod
@@ -26,7 +27,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: bool = True) -> Explanation:
-    """Decide about a pod and say of every node what speaks against it. Changes nothing."""
+    """Decide about a pod and say of every node what speaks against it. Changes nothing that lasts."""
     decision = decide(cluster, pod, policy, unknown_fields_fail=unknown_fields_fail)
     codes = filter_codes(cluster, pod)
     rank = policy.rank(cluster, pod)
@@ -39,6 +40,7 @@ def explain(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: 
     if decision.node is None and decision.pod_refusal is None:
         lacking = feasible(cluster, pod, leaving_out=(node_resources.FILTER,))
         fixes = _fixes(cluster, node_resources.need_of(cluster, pod), [int(slot) for slot in np.flatnonzero(lacking)])
+        fixes = fixes or _without_a_neighbour(cluster, pod, [node.name for node in decision.nodes])
     return Explanation(decision, tuple(reports), fixes)
 
 
@@ -58,9 +60,24 @@ def _fixes(cluster: Cluster, need: Need, slots: list[int]) -> tuple[str, ...]:
         mebibytes, name = min(ceilings)
         fixes.append(f"{name} would take it under a ceiling of {mebibytes}Mi")
     if leavers:
-        memory, key, name = min(leavers)
-        fixes.append(f"{name} would take it without {key} ({format_amount('memory', memory)})")
+        fixes.append(_leaver(*min(leavers)))
     return tuple(fixes)
+
+
+def _without_a_neighbour(cluster: Cluster, pod: Pod, node_names: list[str]) -> tuple[str, ...]:
+    """The smallest pod on one of these nodes whose leaving would let the pod in there, whatever refuses it now."""
+    found = []
+    for name in node_names:
+        slot = cluster.slot(name)
+        for other in cluster.pods_on(name):
+            with cluster.without(other.uid):
+                if slot is not None and fits(cluster, pod, (slot,)):
+                    found.append((other.memory, other.key, name))
+    return (_leaver(*min(found)),) if found else ()
+
+
+def _leaver(memory: int, key: str, node_name: str) -> str:
+    return f"{node_name} would take it without {key} ({format_amount('memory', memory)})"
 
 
 def _would_do(cluster: Cluster, pod: Pod, found: list[Shortage]) -> bool:

@@ -1,8 +1,10 @@
 """Pods that claim volumes: which nodes can have them, and why the others can't."""
 
+import numpy as np
 import pytest
 from turb_kub.decision.decide import decide
 from turb_kub.decision.explain import explain
+from turb_kub.decision.feasibility import feasible, pod_refusal
 from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.decision.volume_matching import plan_volumes
 from turb_kub.objects.claims import ClaimUse
@@ -34,8 +36,11 @@ def storage(*items, nodes=("a", "b", "c"), labels=None):
 
 
 def takers(cluster, wanted):
-    """The names of the nodes that may take a pod."""
-    return {report.name for report in explain(cluster, wanted, POLICY).nodes if not report.refusals}
+    """The names of the nodes that may take a pod. An explanation must find something against all others."""
+    explained = {report.name for report in explain(cluster, wanted, POLICY).nodes if not report.refusals}
+    if pod_refusal(cluster, wanted) is None:
+        assert explained == {cluster.node_at(int(slot)).name for slot in np.flatnonzero(feasible(cluster, wanted))}
+    return explained
 
 
 def planned(cluster, wanted, node_name):
@@ -280,15 +285,15 @@ def test_two_claims_of_a_pod_do_not_share_a_volume():
     assert takers(cluster, user("one")) == {"a", "b", "c"}
 
 
-def test_the_smaller_claim_does_not_take_the_volume_that_only_the_larger_one_needs():
+def test_the_smaller_claim_chooses_first():
     cluster = storage(
         wire_claim("large", storage="4Gi"),
         wire_claim("small", storage="1Gi"),
         wire_class(),
+        wire_volume("v5", storage="5Gi"),
         wire_volume("v4", storage="4Gi"),
-        wire_volume("v1", storage="1Gi"),
     )
-    assert planned(cluster, user("large", "small"), "a") == ({"small": "v1", "large": "v4"}, [])
+    assert planned(cluster, user("large", "small"), "a") == ({"small": "v4", "large": "v5"}, [])
 
 
 def test_many_volumes_for_the_same_nodes_serve_as_many_claims():

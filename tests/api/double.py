@@ -25,6 +25,7 @@ PATHS = {
     "persistentvolumeclaims": "/api/v1",
     "storageclasses": "/apis/storage.k8s.io/v1",
     "csinodes": "/apis/storage.k8s.io/v1",
+    "volumeattachments": "/apis/storage.k8s.io/v1",
     "csidrivers": "/apis/storage.k8s.io/v1",
     "csistoragecapacities": "/apis/storage.k8s.io/v1",
 }

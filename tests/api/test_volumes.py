@@ -428,3 +428,27 @@ async def test_a_scheduler_that_stops_leaves_what_waits_and_the_next_one_takes_i
         bind(double, "data", "made")
         await until(lambda: double.node_of("p"))
     assert double.requests["PATCH", "persistentvolumeclaims"] == 1
+
+
+async def test_a_volume_that_is_kept_already_is_not_written_to_again(double):
+    reference = {"namespace": "default", "name": "data", "uid": "uid-data"}
+    storage(double, wire_class(), wire_claim("data"), wire_volume("v", nodes=("node-2",), claim=reference))
+    async with running(Token(double.url)) as scheduler:
+        double.put("pods", wire_pod("p", spec=using("data")))
+        await until(lambda: scheduler._volumes)
+        bind(double, "data", "v")
+        await until(lambda: double.node_of("p"))
+    assert double.node_of("p") == "node-2"
+    assert double.requests["PATCH", "persistentvolumes"] == 0
+
+
+async def test_a_volume_that_a_person_kept_for_the_claim_stays_marked_as_theirs(double):
+    reference = {"namespace": "default", "name": "data"}
+    storage(double, wire_class(), wire_claim("data"), wire_volume("v", claim=reference))
+    async with running(Token(double.url)):
+        double.put("pods", wire_pod("p", spec=using("data")))
+        await until(lambda: double.requests["PATCH", "persistentvolumes"])
+        assert volume_of(double, "v")["spec"]["claimRef"]["uid"] == "uid-data"
+        assert "annotations" not in volume_of(double, "v")["metadata"]
+        bind(double, "data", "v")
+        await until(lambda: double.node_of("p"))

@@ -123,6 +123,12 @@ def wire_csi_node(name: str, **limits: int | None) -> dict[str, Any]:
     return {"kind": "CSINode", "metadata": _meta(name), "spec": {"drivers": drivers}}
 
 
+def wire_attachment(name: str, *, node: str, volume: str | None, driver: str = "disk.example") -> dict[str, Any]:
+    source: dict[str, Any] = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {}}
+    spec = {"attacher": driver, "nodeName": node, "source": source}
+    return {"kind": "VolumeAttachment", "metadata": _meta(name), "spec": spec, "status": {"attached": True}}
+
+
 def wire_driver(name: str, *, tracks_capacity: bool) -> dict[str, Any]:
     return {"kind": "CSIDriver", "metadata": _meta(name), "spec": {"storageCapacity": tracks_capacity}}
 

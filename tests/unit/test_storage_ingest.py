@@ -13,6 +13,7 @@ from turb_kub.loop.storage import StorageSink
 from turb_kub.objects.storage import Volume
 
 from tests.unit.storage import (
+    wire_attachment,
     wire_capacity,
     wire_claim,
     wire_class,
@@ -26,6 +27,7 @@ EXAMPLES = {
     "PersistentVolume": wire_volume("x"),
     "StorageClass": wire_class("x"),
     "CSINode": wire_csi_node("x", disk=3),
+    "VolumeAttachment": wire_attachment("x", node="x", volume="x"),
     "CSIDriver": wire_driver("x", tracks_capacity=True),
     "CSIStorageCapacity": wire_capacity("x", capacity="1Gi"),
 }
@@ -99,11 +101,12 @@ def test_a_volume_that_changes_its_class_is_found_under_the_new_one_only(parts):
 
 
 def test_a_node_that_no_longer_limits_a_driver_is_free_again(parts):
-    for limits, expected in (({"disk": 3}, {"x"}), ({"other": 3}, set()), ({"disk": 3}, {"x"})):
+    limits_of = parts.cluster.volumes.attachments.limits_of
+    for limits, expected in (({"disk": 3}, {"x": 3}), ({"other": 3}, {}), ({"disk": 5}, {"x": 5})):
         parts.sinks["CSINode"].changed(raw(wire_csi_node("x", **limits)))
-        assert set(parts.cluster.volumes.limited_nodes("disk")) == expected
+        assert dict(limits_of("disk")) == expected
     parts.sinks["CSINode"].deleted(raw(wire_csi_node("x")))
-    assert set(parts.cluster.volumes.limited_nodes("disk")) == set()
+    assert dict(limits_of("disk")) == {}
 
 
 def test_a_malformed_object_is_set_aside_once_and_taken_back_when_mended(parts, caplog):

@@ -2,17 +2,21 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from turb_kub.decision.decide import decide
 from turb_kub.decision.explain import explain
 from turb_kub.decision.feasibility import feasible, pod_refusal
 from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.decision.volume_matching import plan_volumes
 from turb_kub.objects.claims import ClaimUse
+from turb_kub.objects.storage import Attachment, Volume
 
 from tests.unit.objects import cluster_of, node, pod
 from tests.unit.storage import (
     decoded,
     using,
+    wire_attachment,
     wire_capacity,
     wire_claim,
     wire_class,
@@ -466,6 +470,14 @@ def test_a_pod_of_the_same_claim_name_in_another_namespace_is_of_no_matter():
     assert takers(cluster, user()) == {"a", "b", "c"}
 
 
+def test_the_claim_of_an_ephemeral_volume_does_not_count_as_used_by_its_name():
+    claim = wire_claim("x-scratch", volume="v", owner="uid-default-x", accessModes=["ReadWriteOncePod"])
+    cluster = storage(claim, wire_volume("v", phase="Bound"))
+    own = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
+    cluster.set_pod(pod("x", node="a", spec=own))
+    assert takers(cluster, user("x-scratch")) == {"a", "b", "c"}
+
+
 def test_the_last_user_of_a_claim_that_leaves_may_let_a_pod_in_on_any_node():
     cluster = storage(wire_claim("data", volume="v"))
     for name in ("first", "second"):
@@ -488,30 +500,144 @@ def test_a_reservation_that_is_let_go_may_let_a_pod_in_on_any_node():
 # Limits of attached volumes
 
 
-@pytest.mark.parametrize(
-    ("claim", "others"),
-    [
-        (wire_claim("data", volume="v"), [wire_volume("v", phase="Bound", csi={"driver": "disk.example"})]),
-        (wire_claim("data"), [wire_class(provisioner="disk.example")]),
-        (wire_claim("data", volume="v"), [wire_volume("v", phase="Bound", gcePersistentDisk={"pdName": "x"})]),
-    ],
-)
-def test_nodes_that_limit_the_volumes_of_a_driver_of_the_pod_are_refused_and_others_are_not(claim, others):
+def disk(name, handle=None, **how):
+    """A volume of the driver `disk.example`."""
+    csi = {"driver": "disk.example", "volumeHandle": handle or f"handle-{name}"}
+    return wire_volume(name, phase="Bound", csi=csi, claim={"namespace": "default", "name": f"c-{name}"}, **how)
+
+
+def limited(*items, **limits):
+    """Nodes that may attach so many volumes of `disk.example`; claim `c-v1` has volume `v1`, and so on."""
+    names = [f"v{number}" for number in range(1, 6)]
+    claims = [wire_claim(f"c-{name}", volume=name) for name in names]
+    csi_nodes = [wire_csi_node(name, disk_example=limit) for name, limit in limits.items()]
+    return storage(*claims, *map(disk, names), *csi_nodes, *items)
+
+
+def holding(cluster, node_name, name, *claims):
+    cluster.set_pod(pod(name, node=node_name, spec=using(*claims)))
+
+
+def test_a_node_takes_as_many_volumes_of_a_driver_as_it_states_and_one_that_states_none_any_number():
+    cluster = limited(a=2, b=1)
+    holding(cluster, "a", "x", "c-v1")
+    holding(cluster, "b", "y", "c-v2")
+    holding(cluster, "c", "z", "c-v3")
+    assert takers(cluster, user("c-v4")) == {"a", "c"}
+    assert takers(cluster, user("c-v4", "c-v5")) == {"c"}
+    refusals = {report.name: report.refusals for report in explain(cluster, user("c-v4", "c-v5"), POLICY).nodes}
+    assert refusals["a"] == ("1 volumes of disk.example attached + 2 asked > limit of 2",)
+    cluster.volumes.put(decoded(wire_csi_node("c", disk_example=1)))
+    assert message(cluster, user("c-v4", "c-v5")) == "3 node(s) exceed max volume count"
+
+
+def test_a_volume_that_another_pod_of_the_node_uses_is_not_counted_again():
+    cluster = limited(a=1, b=0, c=0)
+    holding(cluster, "a", "x", "c-v1")
+    assert takers(cluster, user("c-v1")) == {"a"}
+    assert takers(cluster, user("c-v2")) == set()
+
+
+def test_two_volumes_of_one_handle_are_one():
+    same = [disk("v1", handle="same"), disk("v2", handle="same")]
+    cluster = limited(*same, a=1, b=0, c=0)
+    holding(cluster, "a", "x", "c-v1")
+    assert takers(cluster, user("c-v2")) == {"a"}
+
+
+def test_a_pod_that_leaves_frees_what_only_it_used():
+    cluster = limited(a=2, b=0, c=0)
+    holding(cluster, "a", "x", "c-v1", "c-v2")
+    holding(cluster, "a", "y", "c-v2")
+    assert takers(cluster, user("c-v3")) == set()
+    cluster.remove_pod("uid-default-x")
+    assert takers(cluster, user("c-v3")) == {"a"}
+
+
+def test_what_is_attached_and_used_by_no_pod_counts_until_it_is_detached():
+    attached = wire_attachment("att", node="a", volume="v1")
+    cluster = limited(attached, wire_attachment("inline", node="a", volume=None), a=1, b=0, c=0)
+    assert takers(cluster, user("c-v2")) == set()
+    holding(cluster, "a", "x", "c-v1")
+    cluster.remove_pod("uid-default-x")
+    cluster.volumes.drop(Attachment, ("", "att"))
+    assert takers(cluster, user("c-v2")) == {"a"}
+
+
+def test_a_volume_both_used_and_attached_counts_once():
+    cluster = limited(wire_attachment("att", node="a", volume="v1"), a=2, b=0, c=0)
+    holding(cluster, "a", "x", "c-v1")
+    assert takers(cluster, user("c-v2")) == {"a"}
+
+
+def test_a_volume_that_is_still_to_be_made_counts_by_the_class_of_its_claim():
+    cluster = limited(wire_class(provisioner="disk.example"), wire_claim("new"), wire_claim("newer"), a=1, b=0, c=0)
+    assert takers(cluster, user("new")) == {"a"}
+    holding(cluster, "a", "x", "new")
+    assert takers(cluster, user("newer")) == set()
+
+
+def test_a_volume_that_appears_late_is_counted_by_its_own_handle():
+    late = wire_claim("late", volume="late", storage_class="made")
+    cluster = limited(wire_class("made", provisioner="disk.example"), late, a=1, b=0, c=0)
+    holding(cluster, "a", "x", "late")
+    assert takers(cluster, user("c-v1")) == set()
+    cluster.volumes.put(decoded(disk("late", handle="handle-v1")))
+    assert takers(cluster, user("c-v1")) == {"a"}
+
+
+def test_volumes_of_plugins_that_a_csi_driver_stands_in_for_count_as_its_own():
+    old = wire_volume("old", phase="Bound", gcePersistentDisk={"pdName": "x"})
     cluster = storage(
-        claim,
-        *others,
-        wire_csi_node("a", disk_example=3, pd_csi_storage_gke_io=9),
-        wire_csi_node("b", disk_example=None, pd_csi_storage_gke_io=None),
-        wire_csi_node("c", other_example=3),
+        wire_claim("data", volume="old"), old, *(wire_csi_node(name, pd_csi_storage_gke_io=0) for name in "ab")
     )
-    assert takers(cluster, user()) == {"b", "c"}
-    for name in "bc":
-        cluster.volumes.put(decoded(wire_csi_node(name, disk_example=3, pd_csi_storage_gke_io=9)))
-    assert message(cluster, user()) == ("3 node(s) limited the volumes of a CSI driver, which turb-kub does not count")
+    assert takers(cluster, user()) == {"c"}
 
 
 def test_a_volume_that_no_driver_attaches_is_not_limited():
-    cluster = storage(
-        wire_claim("data"), wire_class(), wire_volume("v", nodes=("a",)), wire_csi_node("a", disk_example=3)
-    )
+    cluster = limited(wire_claim("data"), wire_class(), wire_volume("v", nodes=("a",)), a=0)
     assert takers(cluster, user()) == {"a"}
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.sampled_from("pqr"), st.sampled_from("ab"), st.sets(st.sampled_from("123"))),
+        st.tuples(st.just("remove"), st.sampled_from("pqr")),
+        st.tuples(st.just("claim"), st.sampled_from("123"), st.sampled_from(["", "v1", "v2"])),
+        st.tuples(st.just("volume"), st.sampled_from(["v1", "v2"]), st.sampled_from("123"), st.sampled_from("xy")),
+        st.tuples(st.just("drop volume"), st.sampled_from(["v1", "v2"])),
+        st.tuples(st.just("attach"), st.sampled_from("mn"), st.sampled_from("ab"), st.sampled_from(["v1", "v2"])),
+        st.tuples(st.just("detach"), st.sampled_from("mn")),
+        st.tuples(st.just("class"), st.sampled_from(["disk.example", "kubernetes.io/no-provisioner"])),
+    ),
+    max_size=20,
+)
+
+
+@given(_steps)
+def test_what_is_counted_of_a_node_is_what_would_be_counted_afresh(steps):
+    cluster = storage()
+    attachments = cluster.volumes.attachments
+    for step in steps:
+        match step:
+            case ("pod", name, where, claims):
+                cluster.set_pod(pod(name, node=where, spec=using(*sorted(claims))))
+            case ("remove", name):
+                cluster.remove_pod(f"uid-default-{name}")
+            case ("claim", name, volume):
+                cluster.volumes.put(decoded(wire_claim(name, volume=volume or None)))
+            case ("volume", name, claim, handle):
+                reference = {"namespace": "default", "name": claim}
+                csi = {"driver": "disk.example", "volumeHandle": handle}
+                cluster.volumes.put(decoded(wire_volume(name, claim=reference, csi=csi)))
+            case ("drop volume", name):
+                cluster.volumes.drop(Volume, ("", name))
+            case ("attach", name, where, volume):
+                cluster.volumes.put(decoded(wire_attachment(name, node=where, volume=volume)))
+            case ("detach", name):
+                cluster.volumes.drop(Attachment, ("", name))
+            case ("class", provisioner):
+                cluster.volumes.put(decoded(wire_class(provisioner=provisioner)))
+        kept = [attachments.on(name, "disk.example") for name in "ab"]
+        attachments.all_changed()
+        assert kept == [attachments.on(name, "disk.example") for name in "ab"]

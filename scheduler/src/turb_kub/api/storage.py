@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from turb_kub.objects.storage import (
+    Attachment,
     Claim,
     NodeDrivers,
     StorageCapacity,
@@ -12,6 +13,7 @@ from turb_kub.objects.storage import (
     StorageDriver,
     StorageObject,
     Volume,
+    decode_attachment,
     decode_capacity,
     decode_claim,
     decode_class,
@@ -45,6 +47,9 @@ STORAGE_KINDS = (
         "PersistentVolumeClaim", "persistentvolumeclaims", "/api/v1/persistentvolumeclaims", Claim, decode_claim
     ),
     StorageKind("CSINode", "csinodes", f"{_STORAGE}/csinodes", NodeDrivers, decode_node_drivers),
+    StorageKind(
+        "VolumeAttachment", "volumeattachments", f"{_STORAGE}/volumeattachments", Attachment, decode_attachment
+    ),
     StorageKind("CSIDriver", "csidrivers", f"{_STORAGE}/csidrivers", StorageDriver, decode_driver),
     StorageKind(
         "CSIStorageCapacity",

@@ -25,7 +25,7 @@ from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireLis
 
 PAGE = "500"
 #: What a file should hold, for kubectl.
-WANTED = "nodes,pods,events,pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities"
+WANTED = "nodes,pods,events,pvc,pv,storageclasses,csinodes,volumeattachments,csidrivers,csistoragecapacities"
 _lists = Decoder(WireList)
 _STORAGE = {kind.kind: kind for kind in STORAGE_KINDS}
 _identities = Decoder(Identified)

@@ -6,14 +6,16 @@ don't take one volume.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from turb_kub.cluster.attachments import Attachments
 from turb_kub.cluster.changes import Changes
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import (
+    Attachment,
     Claim,
     ClaimRef,
     Key,
@@ -49,11 +51,13 @@ class Volumes:
         self._changes = changes
         self.unread: dict[str, str] = {}
         self._objects: dict[type[StorageObject], dict[Key, Any]] = {
-            kind: {} for kind in (Claim, Volume, StorageClass, NodeDrivers, StorageDriver, StorageCapacity)
+            kind: {} for kind in (Claim, Volume, StorageClass, NodeDrivers, Attachment, StorageDriver, StorageCapacity)
         }
         self._by_class: dict[str, dict[str, Volume]] = {}
-        #: Nodes on which a driver states how many volumes may be attached, by driver.
-        self._limited: dict[str, set[str]] = {}
+        #: Claims by the volume that they name.
+        self._naming: dict[str, dict[Key, Claim]] = {}
+        #: Volumes on nodes that limit them.
+        self.attachments = Attachments(self.attached_for, self._made_by)
         #: How many placed pods use a claim by its name, by namespace and name.
         self._users: Counter[Key] = Counter()
         self._plans: dict[str, VolumePlan] = {}
@@ -70,11 +74,7 @@ class Volumes:
         if before is not None:
             self._take_out(before)
         known[item.key] = item
-        if isinstance(item, Volume):
-            self._by_class.setdefault(item.storage_class, {})[item.name] = item
-        elif isinstance(item, NodeDrivers):
-            for driver in item.limited:
-                self._limited.setdefault(driver, set()).add(item.name)
+        self._take_in(item)
         if before is not None and msgspec.structs.replace(before, version=item.version) == item:
             return False
         self._changes.everywhere = True
@@ -112,9 +112,23 @@ class Volumes:
         found: StorageClass | None = self._objects[StorageClass].get(("", name))
         return found
 
-    def limited_nodes(self, driver: str) -> Collection[str]:
-        """The nodes on which a driver states how many volumes may be attached, by name."""
-        return self._limited.get(driver, ())
+    def attached_for(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """Driver and handle of what a claim has attached to the node of its pod, or will have; None for nothing.
+
+        Of a volume that is still to be made the claim stands for the handle.
+        """
+        claim = self.claim(namespace, name)
+        if claim is None:
+            return None
+        volume = self.volume(claim.volume_name) if claim.volume_name else None
+        if volume is not None:
+            return (volume.driver, volume.handle or f"volume {volume.name}") if volume.driver else None
+        found = self.storage_class(claim.storage_class)
+        return None if found is None or not found.provisions else (found.driver, f"claim {namespace}/{name}")
+
+    def _made_by(self, volume_name: str) -> tuple[str, str] | None:
+        volume = self.volume(volume_name)
+        return None if volume is None or not volume.handle else (volume.driver, volume.handle)
 
     def tracks_capacity(self, driver: str) -> bool:
         """Whether a driver says where how much can be made."""
@@ -129,9 +143,11 @@ class Volumes:
     def use(self, pod: Pod) -> None:
         """Count the claims of a pod that a node holds or is about to hold."""
         self._users.update(_named(pod))
+        self.attachments.use(pod)
 
     def leave(self, pod: Pod) -> None:
         """Undo `use`."""
+        self.attachments.leave(pod)
         for key in _named(pod):
             self._users[key] -= 1
             if not self._users[key]:
@@ -175,19 +191,48 @@ class Volumes:
         selected = self._selected.get(claim.key)
         return claim.selected_node if selected is None else next(iter(selected.values()))
 
+    def _take_in(self, item: StorageObject) -> None:
+        match item:
+            case Volume():
+                self._by_class.setdefault(item.storage_class, {})[item.name] = item
+            case Claim():
+                self._naming.setdefault(item.volume_name, {})[item.key] = item
+            case NodeDrivers():
+                self.attachments.limit(item)
+            case Attachment():
+                self.attachments.attach(item)
+        self._count_afresh(item)
+
     def _take_out(self, item: StorageObject) -> None:
-        if isinstance(item, Volume):
-            _discard(self._by_class, item.storage_class, item.name)
-        elif isinstance(item, NodeDrivers):
-            for driver in item.limited:
-                self._limited[driver].discard(item.name)
+        match item:
+            case Volume():
+                _discard(self._by_class, item.storage_class, item.name)
+            case Claim():
+                _discard(self._naming, item.volume_name, item.key)
+            case NodeDrivers():
+                self.attachments.unlimit(item)
+            case Attachment():
+                self.attachments.detach(item)
+        self._count_afresh(item)
+
+    def _count_afresh(self, item: StorageObject) -> None:
+        """Let go what was counted of attached volumes where an object may change it."""
+        match item:
+            case Claim():
+                self.attachments.claim_changed(item.key)
+            case Volume():
+                self.attachments.volume_changed(item.name)
+                for key in self._naming.get(item.name, ()):
+                    self.attachments.claim_changed(key)
+            case StorageClass():
+                self.attachments.all_changed()
 
 
 def _named(pod: Pod) -> Iterator[Key]:
     return ((pod.namespace, use.name) for use in pod.claims if not use.ephemeral)
 
 
-def _discard(table: dict[Any, dict[str, Any]], key: Any, inner: str) -> None:
+def _discard(table: dict[Any, dict[Any, Any]], key: Any, inner: Any) -> None:
     """Delete one entry of a table of tables, and the inner table where it was its last."""
     del table[key][inner]
     if not table[key]:

@@ -17,6 +17,7 @@ from turb_kub.objects.quantity import parse_quantity
 from turb_kub.objects.selectors import Expression
 from turb_kub.objects.storage_wire import (
     LabelSelector,
+    WireAttachment,
     WireCapacity,
     WireClaim,
     WireClass,
@@ -49,6 +50,7 @@ _claims = Decoder(WireClaim)
 _volumes = Decoder(WireVolume)
 _classes = Decoder(WireClass)
 _nodes = Decoder(WireNodeDrivers)
+_attachments = Decoder(WireAttachment)
 _drivers = Decoder(WireDriver)
 _capacities = Decoder(WireCapacity)
 
@@ -123,6 +125,8 @@ class Volume(msgspec.Struct, gc=False):
     node_terms: tuple[Term, ...] | None = None
     #: The CSI driver that attaches it; "" where none does.
     driver: str = ""
+    #: What the driver calls it; "" of a volume of an old plugin, which its driver calls by a name that is made up.
+    handle: str = ""
     attributes_class: str = ""
 
     @property
@@ -155,11 +159,26 @@ class StorageClass(msgspec.Struct, gc=False):
 
 
 class NodeDrivers(msgspec.Struct, gc=False):
-    """A CSINode: the drivers on the node of that name that state how many volumes may be attached."""
+    """A CSINode: how many volumes may be attached to the node of that name, by driver; of drivers that state it."""
 
     name: str
     version: int
-    limited: tuple[str, ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+
+class Attachment(msgspec.Struct, gc=False):
+    """A VolumeAttachment: a volume that is attached to a node, or is to be."""
+
+    name: str
+    version: int
+    driver: str = ""
+    node_name: str = ""
+    #: "" where it is none of a PersistentVolume.
+    volume_name: str = ""
 
     @property
     def key(self) -> Key:
@@ -196,7 +215,7 @@ class StorageCapacity(msgspec.Struct, gc=False):
         return self.namespace, self.name
 
 
-StorageObject = Claim | Volume | StorageClass | NodeDrivers | StorageDriver | StorageCapacity
+StorageObject = Claim | Volume | StorageClass | NodeDrivers | Attachment | StorageDriver | StorageCapacity
 
 
 def decode_claim(data: bytes | str | msgspec.Raw) -> Claim:
@@ -243,6 +262,7 @@ def decode_volume(data: bytes | str | msgspec.Raw) -> Volume:
         labels=meta.labels or {},
         node_terms=None if required is None else _shared(terms_of(required)),
         driver=spec.driver,
+        handle=spec.csi.volumeHandle if spec.csi is not None else "",
         attributes_class=spec.volumeAttributesClassName or "",
     )
 
@@ -273,13 +293,25 @@ def decode_node_drivers(data: bytes | str | msgspec.Raw) -> NodeDrivers:
     return NodeDrivers(
         name=wire.metadata.name,
         version=resource_version(wire.metadata.resourceVersion),
-        limited=tuple(
+        limits=tuple(
             sorted(
-                driver.name
+                (driver.name, driver.allocatable.count)
                 for driver in wire.spec.drivers or ()
                 if driver.allocatable is not None and driver.allocatable.count is not None
             )
         ),
+    )
+
+
+def decode_attachment(data: bytes | str | msgspec.Raw) -> Attachment:
+    """Decode a VolumeAttachment."""
+    wire = _attachments.decode(data)
+    return Attachment(
+        name=wire.metadata.name,
+        version=resource_version(wire.metadata.resourceVersion),
+        driver=wire.spec.attacher,
+        node_name=wire.spec.nodeName,
+        volume_name=wire.spec.source.persistentVolumeName or "",
     )
 
 

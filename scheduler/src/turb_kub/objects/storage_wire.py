@@ -55,6 +55,7 @@ class VolumeNodeAffinity(Wire):
 
 class CsiSource(Wire):
     driver: str = ""
+    volumeHandle: str = ""
 
 
 class VolumeSpec(Wire):
@@ -118,6 +119,21 @@ class NodeDriversSpec(Wire):
 class WireNodeDrivers(Wire):
     metadata: ObjectMeta
     spec: NodeDriversSpec = msgspec.field(default_factory=NodeDriversSpec)
+
+
+class AttachmentSource(Wire):
+    persistentVolumeName: str | None = None
+
+
+class AttachmentSpec(Wire):
+    attacher: str = ""
+    nodeName: str = ""
+    source: AttachmentSource = msgspec.field(default_factory=AttachmentSource)
+
+
+class WireAttachment(Wire):
+    metadata: ObjectMeta
+    spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
 
 
 class DriverSpec(Wire):

@@ -1,7 +1,6 @@
-"""Keeps pods off nodes that state how many volumes of the pod's drivers may be attached.
+"""Keeps pods off nodes to which as many volumes of a CSI driver are attached as the driver states it can.
 
-Such limits are not counted yet, so a node that states one for a driver of the pod's volumes is refused (fail closed);
-nodes that state none are not. Source: kubernetes.io, "Node-specific Volume Limits" (CSINode `allocatable.count`).
+Source: kubernetes.io, "Node-specific Volume Limits" (CSINode `allocatable.count`). A node that states none has none.
 """
 
 from collections.abc import Iterable
@@ -11,35 +10,34 @@ import numpy as np
 from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.decision.filters.base import PodFilter, Refusal
 from turb_kub.objects.pod import Pod
-from turb_kub.objects.storage import Claim
 
 NAME = "NodeVolumeLimits"
-LIMITED = "node(s) limited the volumes of a CSI driver, which turb-kub does not count"
+EXCEEDED = "node(s) exceed max volume count"
 
 
-def _drivers(cluster: Cluster, pod: Pod) -> set[str]:
-    claims = (cluster.volumes.claim(pod.namespace, use.name) for use in pod.claims)
-    return {driver for claim in claims if claim is not None and (driver := _driver(cluster, claim))}
-
-
-def _driver(cluster: Cluster, claim: Claim) -> str:
-    """The CSI driver that attaches, or will attach, the claim's volume; "" where none does."""
-    volume = cluster.volumes.volume(claim.volume_name) if claim.volume_name else None
-    if volume is not None:
-        return volume.driver
-    found = cluster.volumes.storage_class(claim.storage_class)
-    return found.driver if found is not None and found.provisions else ""
+def _wanted(cluster: Cluster, pod: Pod) -> dict[str, set[str]]:
+    """Handles of the pod's volumes, by driver."""
+    wanted: dict[str, set[str]] = {}
+    for use in pod.claims:
+        found = cluster.volumes.attached_for(pod.namespace, use.name)
+        if found is not None:
+            wanted.setdefault(found[0], set()).add(found[1])
+    return wanted
 
 
 def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     if not pod.claims:
         return None
-    slots = [
-        slot
-        for driver in _drivers(cluster, pod)
-        for name in cluster.volumes.limited_nodes(driver)
-        if (slot := cluster.slot(name)) is not None
-    ]
+    attachments = cluster.volumes.attachments
+    slots = []
+    for driver, handles in _wanted(cluster, pod).items():
+        for name, limit in attachments.limits_of(driver):
+            slot = cluster.slot(name)
+            if slot is not None:
+                used, besides = attachments.on(name, driver)
+                new = len(handles - used)
+                if new and len(used) + besides + new > limit:
+                    slots.append(slot)
     if not slots:
         return None
     refused: Bools = np.zeros(cluster.size, dtype=np.bool_)
@@ -48,13 +46,18 @@ def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
 
 
 def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, LIMITED, refused)]
+    return [Refusal(NAME, EXCEEDED, refused)]
 
 
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     name = cluster.node_at(slot).name
-    drivers = sorted(one for one in _drivers(cluster, pod) if name in cluster.volumes.limited_nodes(one))
-    return tuple(f"the node limits the volumes of {driver}" for driver in drivers)
+    found = []
+    for driver, handles in _wanted(cluster, pod).items():
+        used, besides = cluster.volumes.attachments.on(name, driver)
+        limit, new = dict(cluster.volumes.attachments.limits_of(driver)).get(name), len(handles - used)
+        if limit is not None and new and len(used) + besides + new > limit:
+            found.append(f"{len(used) + besides} volumes of {driver} attached + {new} asked > limit of {limit}")
+    return tuple(found)
 
 
 FILTER = PodFilter(NAME, _refused, _reasons, _details)

@@ -58,11 +58,56 @@ def cuts_off() -> Fault:
     return fault
 
 
-def says(body: bytes) -> Fault:
-    """A fault: 200 with this body."""
+def says(body: bytes, code: int = 200) -> Fault:
+    """A fault: this body, JSON or not."""
 
     async def fault(_: web.Request) -> web.StreamResponse:
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=body, status=code, content_type="application/json")
+
+    return fault
+
+
+def redirects() -> Fault:
+    """A fault: the way to itself."""
+
+    async def fault(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": str(request.url)})
+
+    return fault
+
+
+def passes() -> Fault:
+    """No fault: the true answer."""
+
+    async def fault(_: web.Request) -> None:
+        return None
+
+    return fault
+
+
+def hangs() -> Fault:
+    """A fault: the connection stays open and nothing is ever answered, nor done."""
+
+    async def fault(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()  # cancelled when the client leaves
+        return web.Response()
+
+    return fault
+
+
+def streams(*chunks: bytes, end: str = "close") -> Fault:
+    """A fault of a watch: these bytes, and then the end: "close" it in order, "cut" the connection, or "stall"."""
+
+    async def fault(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        if end == "cut" and request.transport is not None:
+            request.transport.abort()
+        if end == "stall":
+            await asyncio.Event().wait()
+        return response
 
     return fault
 
@@ -87,6 +132,13 @@ class ApiDouble:
         self.lose_bind_answers = 0
         #: Kinds whose watches are told nothing, as if all that they have to say were late.
         self.muted: set[str] = set()
+        #: Bytes in which a watch is written; 0: whole lines.
+        self.piece = 0
+        self.compresses = False
+        #: The most connections that were open at once: in all, and those of lists and watches.
+        self.most_open = self.most_watching = 0
+        self._used_for: dict[Any, str] = {}
+        self._server: web.Server | None = None
 
     # What a test does
 
@@ -97,6 +149,12 @@ class ApiDouble:
     @property
     def faults_left(self) -> int:
         return sum(len(faults) for faults in self._faults.values())
+
+    def faults_left_for(self, verb: str, resource: str) -> int:
+        return len(self._faults[verb, resource])
+
+    def clear_faults(self) -> None:
+        self._faults.clear()
 
     def put(self, kind: str, item: Object) -> Object:
         """Create or update an object and tell the watches."""
@@ -141,8 +199,24 @@ class ApiDouble:
         """Forget the history: watches from versions before now answer 410."""
         self._oldest = self.version
 
+    def bookmark(self, kind: str) -> None:
+        """Tell the watches of a kind which version they have seen, as the API server does once a minute."""
+        mark = {"metadata": {"resourceVersion": str(self.version), "creationTimestamp": None}, "spec": {}, "status": {}}
+        self.say(kind, _line("BOOKMARK", mark))
+
+    def forget_history(self) -> None:
+        """As `compact`, and free what the history holds."""
+        self.compact()
+        for told in self.history.values():
+            told.clear()
+
     def watchers(self, kind: str) -> int:
         return len(self._streams[kind])
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._server.connections) if self._server is not None else 0
 
     # The server
 
@@ -158,8 +232,9 @@ class ApiDouble:
         application.router.add_post(f"{pods}/binding", self._bind)
         application.router.add_patch(f"{pods}/status", self._patch_status)
         application.router.add_post("/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
+        self._server = runner.server
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
@@ -175,6 +250,9 @@ class ApiDouble:
         if request.query.get("watch"):
             verb = "WATCH"
         self.requests[verb, resource] += 1
+        whole = resource in KINDS and request.path == f"{PATHS[resource]}/{resource}"
+        reflects = whole and "fieldSelector" not in request.query
+        self._count(request, "watching" if reflects else "other")
         if self.tokens is not None and request.headers.get("Authorization", "") not in self.tokens:
             return status(401, "Unauthorized")
         faults = self._faults[verb, resource]
@@ -183,14 +261,26 @@ class ApiDouble:
             if answer is not None:
                 return answer
         response: web.StreamResponse = await handler(request)
+        if self.compresses and not response.prepared:
+            response.enable_compression(web.ContentCoding.gzip)
         return response
+
+    def _count(self, request: web.Request, use: str) -> None:
+        assert self._server is not None
+        self._used_for[request.protocol] = use
+        # One that its client has left counts no more, even where that is not yet noticed.
+        now = {one for one in self._server.connections if one.transport and not one.transport.is_closing()}
+        self._used_for = {one: used for one, used in self._used_for.items() if one in now}
+        uses = list(self._used_for.values())
+        self.most_open = max(self.most_open, len(uses))
+        self.most_watching = max(self.most_watching, uses.count("watching"))
 
     def _collection(self, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.query.get("watch"):
                 return await self._watch(kind, request)
             items = [item for item in self.objects[kind].values() if _selected(item, request)]
-            limit = int(request.query.get("limit", "500"))
+            limit = int(request.query.get("limit", str(len(items))))
             start = int(request.query.get("continue", "0"))
             meta: Object = {"resourceVersion": str(self.version)}
             if start + limit < len(items):
@@ -212,7 +302,9 @@ class ApiDouble:
         self._streams[kind].add(stream)
         try:
             while line := await stream.get():
-                await response.write(line)
+                size = self.piece or len(line)
+                for start in range(0, len(line), size):
+                    await response.write(line[start : start + size])
         finally:
             self._streams[kind].discard(stream)
         return response
@@ -328,6 +420,8 @@ def _resource(request: web.Request) -> str:
         return "events"
     if "pods" in parts:
         rest = parts[parts.index("pods") + 2 :]
+        if len(parts) > parts.index("pods") + 1 and not rest:
+            return "pods/one"
         return "/".join(["pods", *rest])
     if "persistentvolumeclaims" in parts:
         return "persistentvolumeclaims"

@@ -10,7 +10,7 @@ from typing import Any
 from turb_kub.api.client import Client
 from turb_kub.decision.policy import LeastRequestedMemory, Policy
 from turb_kub.loop.metrics import Metrics
-from turb_kub.loop.scheduler import Scheduler
+from turb_kub.loop.scheduler import Scheduler, requests_in_flight
 from turb_kub.settings import Settings
 
 PATIENCE = 20.0
@@ -33,12 +33,18 @@ class Token:
 
 
 @asynccontextmanager
-async def running(credentials: Any, policy: Policy | None = None, **settings: Any) -> AsyncIterator[Scheduler]:
+async def running(
+    credentials: Any,
+    policy: Policy | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> AsyncIterator[Scheduler]:
     """The scheduler with these settings, running and synced; stopped and drained at the end."""
     chosen = Settings(**settings)
     metrics = Metrics(chosen.scheduler_name)
-    async with Client(credentials, observer=metrics.observe_request, in_flight=chosen.binds_in_flight) as client:
-        scheduler = Scheduler(client, chosen, policy or LeastRequestedMemory(), metrics)
+    async with Client(credentials, observer=metrics.observe_request, in_flight=requests_in_flight(chosen)) as client:
+        scheduler = Scheduler(client, chosen, policy or LeastRequestedMemory(), metrics, clock=clock)
         task = asyncio.create_task(scheduler.run())
         try:
             await until(lambda: scheduler.synced or task.done())

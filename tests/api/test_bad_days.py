@@ -499,7 +499,8 @@ async def test_the_answer_to_our_own_condition_gives_the_version_that_the_bindin
         double.put("pods", double.pod("p"))
         await placed_at_last(scheduler, double, "p")
     assert double.requests["POST", "pods/binding"] == 1
-    assert double.requests["GET", "pods"] == 1  # the list; the pod itself was never read
+    assert double.requests["GET", "pods"] == 1
+    assert double.requests["GET", "pods/one"] == 0
 
 
 # Events

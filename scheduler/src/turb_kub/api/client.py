@@ -210,4 +210,6 @@ def _seconds(retry_after: str) -> float:
 def _describe(error: Exception) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return "timed out"
+    if isinstance(error, aiohttp.ClientResponseError) and not error.message:
+        return type(error).__name__
     return " ".join(str(error).split())[:_LONGEST_MESSAGE] or type(error).__name__

@@ -47,6 +47,6 @@ class LogLimit:
             return True
         if gist not in self._told and now - self._hinted_at >= AGAIN_AFTER:
             self._hinted_at = now
-            self._log.warning("more like this is logged at level debug only")
+            self._log.warning("%s (more like this is logged at level debug only)", text)
         self._log.debug("%s", text)
         return False

@@ -18,7 +18,7 @@ from turb_kub.cli.errors import CommandError
 from turb_kub.cli.logs import set_up_logs
 from turb_kub.loop.http import PortInUse, serve
 from turb_kub.loop.metrics import Metrics
-from turb_kub.loop.scheduler import Scheduler
+from turb_kub.loop.scheduler import Scheduler, requests_in_flight
 from turb_kub.objects.quantity import format_mebibytes
 from turb_kub.settings import Settings
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     policy = policy_of(settings)
     metrics = Metrics(profile=settings.scheduler_name)
-    async with await connect(options, metrics.observe_request, in_flight=settings.binds_in_flight) as client:
+    async with await connect(options, metrics.observe_request, in_flight=requests_in_flight(settings)) as client:
         scheduler = Scheduler(client, settings, policy, metrics)
         try:
             async with serve(

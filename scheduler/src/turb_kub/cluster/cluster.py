@@ -147,7 +147,8 @@ class Cluster:
         if before is None or before.labels != node.labels:
             self.changes.domains = True
         for name, _ in node.allocatable:
-            self._column(name)
+            if name not in self.columns:
+                self._add_column(name)
         self.allocatable[slot] = 0
         for name, amount in node.allocatable:
             self.allocatable[slot, self.columns[name]] = amount
@@ -341,7 +342,8 @@ class Cluster:
         Args:
             by: the pod's uid, or the node's name.
         """
-        self.reopen_node(by)
+        if self._closed_by.get(by) not in {None, node_name}:
+            self.reopen_node(by)
         self._closed.setdefault(node_name, {})[by] = why
         self._closed_by[by] = node_name
 
@@ -359,11 +361,16 @@ class Cluster:
     # Sums
 
     def taken(self, pod: Pod) -> tuple[list[int], list[int]]:
-        """Return the columns and amounts that a placed pod takes of its node, its slot in the pod count included."""
+        """Return the columns and amounts that a placed pod takes of its node, its slot in the pod count included.
+
+        Resources that no node has are left out: a pod may name any number of them, and no node gives them anyway.
+        """
         columns, amounts = [PODS], [1]
         for name, amount in pod.requests:
-            columns.append(self._column(name))
-            amounts.append(amount)
+            column = self.columns.get(name)
+            if column is not None:
+                columns.append(column)
+                amounts.append(amount)
         return columns, amounts
 
     def check(self, slots: Iterable[int] | None = None) -> list[str]:
@@ -503,14 +510,16 @@ class Cluster:
             grown = np.pad(array, ((0, more), (0, 0)) if array.ndim == 2 else (0, more))
             setattr(self, name, np.asfortranarray(grown))
 
-    def _column(self, resource: str) -> int:
-        column = self.columns.get(resource)
-        if column is None:
-            column = self.columns[resource] = len(self.columns)
-            for name in ("allocatable", "requested", "free"):
-                array = getattr(self, name)
-                setattr(self, name, np.asfortranarray(np.pad(array, ((0, 0), (0, 1)))))
-        return column
+    def _add_column(self, resource: str) -> None:
+        column = self.columns[resource] = len(self.columns)
+        for name in ("allocatable", "requested", "free"):
+            array = getattr(self, name)
+            setattr(self, name, np.asfortranarray(np.pad(array, ((0, 0), (0, 1)))))
+        for pod in self._placed.values():
+            slot, amount = self._slots.get(pod.node_name), pod.amount(resource)
+            if slot is not None and amount:
+                self.requested[slot, column] += amount
+                self.free[slot, column] -= amount
 
     def _amounts(self) -> list[Int64s]:
         return [getattr(self, name) for name in _AMOUNTS]

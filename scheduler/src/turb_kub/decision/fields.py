@@ -15,6 +15,10 @@ from turb_kub.objects.pod import Pod
 FIELDS = "PodSpecFields"
 #: Says nothing about which node may take the pod.
 IRRELEVANT = "irrelevant"
+#: Of the fields that keep a pod from being placed so many are named, with so many characters each.
+MOST_NAMED = 10
+LONGEST_PATH = 100
+
 Check = Callable[[Any], bool]
 
 
@@ -165,9 +169,14 @@ def checked_fields(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return `unsupported_fields` of a pod's spec. Remembered with the pod, whose raw spec is then let go."""
     if pod.fields is None:
         unsupported, unknown = unsupported_fields(msgspec.json.decode(pod.raw_spec)) if pod.raw_spec else ([], [])
-        pod.fields = (tuple(unsupported), tuple(unknown))
+        pod.fields = (_named(unsupported), _named(unknown))
         pod.raw_spec = None
     return pod.fields
+
+
+def _named(paths: list[str]) -> tuple[str, ...]:
+    """The first of the paths, none longer than a line: they go into conditions, however many and long they are."""
+    return tuple(path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}..." for path in paths[:MOST_NAMED])
 
 
 def field_refusal(pod: Pod, *, unknown_fail: bool) -> str | None:

@@ -30,6 +30,8 @@ from turb_kub.settings import Settings
 log = logging.getLogger(__name__)
 
 DRAIN_WITHIN = 8.0
+#: Connections besides those for bindings, watches included.
+BESIDE_BINDINGS = 8
 FLUSH_EVERY = 30.0
 CONFIRM_EVERY = 5.0
 #: Decisions after which the event loop gets a turn, so that a long backlog does not hold up the watches.
@@ -44,6 +46,15 @@ def accounting_of(settings: Settings) -> Accounting:
         default_request=settings.default_request_mb,
         namespaces=settings.accounting_namespaces,
     )
+
+
+def requests_in_flight(settings: Settings) -> int:
+    """Return how many connections there may be for all but watches.
+
+    So many that the API server never sees more than `BESIDE_BINDINGS` besides one for each binding in flight.
+    """
+    watches = 3 + len(STORAGE_KINDS)
+    return max(1, min(settings.binds_in_flight, settings.binds_in_flight + BESIDE_BINDINGS - watches))
 
 
 class Scheduler:

@@ -21,6 +21,8 @@ MEMORY = "memory"
 _LONGEST_MESSAGE = 32768
 #: On the pod that a kubelet shows for a static one.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+#: Bytes. The API server stores objects of some MB at most; what is kept of a pod must have a bound too.
+LONGEST_SPEC = 4 * 2**20
 #: Phases in which a pod holds nothing any more (kubernetes.io, "Pod Lifecycle").
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -120,6 +122,8 @@ def decode_pod(data: bytes | str | msgspec.Raw, *, keep_demands: bool = False) -
         MalformedError: it has no name or uid, or one that is none.
     """
     wire = _pods.decode(data)
+    if len(wire.spec) > LONGEST_SPEC:
+        raise MalformedError(f"its spec is longer than {LONGEST_SPEC >> 20} MiB")
     spec = _specs.decode(wire.spec)
     meta, status = wire.metadata, wire.status
     waits = keep_demands or not spec.nodeName

@@ -10,9 +10,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-#: The largest amount that is told apart from larger ones. The API stores amounts up to 2^63-1; 2^52 keeps the sum of
-#: two thousand absurd requests within a 64-bit array element, and no node has 4 PiB of memory.
-MAX_AMOUNT = 2**52
+#: The largest amount that is told apart from larger ones. The API stores amounts up to 2^63-1; 2^50 keeps the sum of
+#: eight thousand absurd requests within a 64-bit array element, and no node has 1 PiB of memory.
+MAX_AMOUNT = 2**50
 #: Bytes.
 MEBIBYTE = 2**20
 

@@ -191,18 +191,21 @@ class _Maker:
 
     # Pods
 
-    def placed_pod(self, number: int) -> Stated:
+    def placed_pod(self, number: int, node: str = "") -> Stated:
         spec = self.containers()
         labels = self.pod_labels()
-        node = self.name("gone", 0) if self.chance(0.03) else self.pick(self.node_names())
+        if not node:
+            node = self.name("gone", 0) if self.chance(0.03) else self.pick(self.node_names())
         if self.chance(0.3) and "ports" in self.families:
             self.ports(spec, self.taken.setdefault(node, set()))
+        if self.chance(0.25) and "resources" in self.families:
+            self.resources(spec)
         if self.chance(0.2) and "affinity" in self.families:
             self.pod_affinity(spec, labels, anti=0.8, asks=False)
         spec |= {"nodeName": node, "schedulerName": self.pick([SCHEDULER, "default-scheduler", "another"])}
         phase = self.pick(["Running"] * 6 + ["Pending"] * 2 + ["Succeeded", "Failed"])
         status: Wire = {"phase": phase}
-        if phase == "Running" and self.chance(0.2):
+        if phase == "Running" and self.chance(0.35):
             status |= self.resized(spec)
         deleting = phase in {"Running", "Pending"} and self.chance(0.12)
         body = {"metadata": self.meta("p", number, labels), "spec": spec}
@@ -539,8 +542,11 @@ class _Maker:
         kind = self.random.random()
         if kind < 0.02:
             return
-        if kind < 0.5:
+        if kind < 0.44:
             self.bind(claim)
+        elif kind < 0.5:
+            self.bind(claim)
+            self.one_pod_only(claim)
         elif kind < 0.94:
             spec["storageClassName"] = self.class_name(self.pick(["local", "local", "local", "late", "zonal", "zonal"]))
             if self.chance(0.15):
@@ -570,6 +576,19 @@ class _Maker:
             meta["finalizers"] = ["example.com/hold"]
             claim.deleting = True
         self.made.claims.append(claim)
+
+    def one_pod_only(self, claim: Stated) -> None:
+        """Let the claim be used by one pod at a time, and mostly have one that uses it."""
+        for body in (claim.body, self.made.volumes[-1].body):
+            body["spec"]["accessModes"] = ["ReadWriteOncePod"]
+        if self.chance(0.75):
+            # Not on a node that is not there: it holds nothing for kube-scheduler.
+            pod = self.placed_pod(len(self.made.pods), self.pick(self.node_names()))
+            meta = claim.body["metadata"]
+            pod.body["metadata"]["namespace"] = meta["namespace"]
+            source = {"claimName": meta["name"]}
+            pod.body["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": source}]
+            self.made.pods.append(pod)
 
     def bind(self, claim: Stated) -> None:
         meta, spec = claim.body["metadata"], claim.body["spec"]

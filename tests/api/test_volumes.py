@@ -19,6 +19,12 @@ async def double():
         yield served
 
 
+@pytest.fixture(autouse=True)
+def told_by_events_alone(monkeypatch):
+    """A pod that waits is looked at only when the watches tell something that concerns it."""
+    monkeypatch.setattr(volumes, "LOOK_EVERY", 3600.0)
+
+
 def conditions(double, name):
     return [c["message"] for c in double.pod(name)["status"].get("conditions", []) if c["type"] == "PodScheduled"]
 
@@ -254,6 +260,17 @@ async def test_a_volume_bound_elsewhere_than_the_node_ends_the_wait_and_the_pod_
     assert double.patches[0]["status"]["conditions"][0]["message"] == (
         'binding volumes: pv "made" node affinity doesn\'t match node "node-1"'
     )
+
+
+async def test_a_claim_bound_to_another_volume_than_was_kept_for_it_is_followed_too(double):
+    storage(double, wire_class(), wire_claim("data"), wire_volume("v", nodes=("node-1",)))
+    async with running(Token(double.url)) as scheduler:
+        double.put("pods", wire_pod("p", spec=using("data")))
+        await until(lambda: kept_for(double, "v") and scheduler._volumes)
+        storage(double, wire_volume("other", nodes=("node-2",)))
+        bind(double, "data", "other")
+        await until(lambda: double.node_of("p"))
+    assert double.node_of("p") == "node-2"
 
 
 async def test_a_pod_deleted_while_it_waits_leaves_its_room_and_its_volume_to_the_next(double):

@@ -105,6 +105,16 @@ async def test_always_reads_where_no_other_scheduler_is(double):
     assert double.requests["GET", "pods"] == 2
 
 
+async def test_auto_reads_nodes_that_hold_nothing_while_another_scheduler_has_pods_to_place(double):
+    for name in ("node-1", "node-2"):
+        double.delete("pods", f"theirs-{name}")
+    double.put("pods", wire_pod("theirs", scheduler=THEIRS))
+    async with running(Token(double.url)) as scheduler:
+        double.put("pods", wire_pod("p"))
+        await until(lambda: double.node_of("p") and agrees(scheduler, double))
+    assert double.requests["GET", "pods"] == 2
+
+
 async def test_binds_to_one_node_that_wait_at_once_share_a_read(double):
     double.delete("nodes", "node-2", "")
     go_on = asyncio.Event()

@@ -18,6 +18,8 @@ class ForeignPods:
     def __init__(self, scheduler_name: str) -> None:
         self._scheduler_name = scheduler_name
         self._on: Counter[str] = Counter()
+        #: Uids of those that wait for a node and may get one at any moment.
+        self.waiting: set[str] = set()
 
     def on(self, node_name: str) -> int:
         return self._on[node_name]

@@ -200,6 +200,7 @@ class PodSink:
         listed = {one.uid for one in identities}
         self._set_aside.keep_only({one.ident for one in identities})
         self._finished = {uid: version for uid, version in self._finished.items() if uid in listed}
+        self._cluster.foreign.waiting &= listed
         # Where one has no uid that can be read, it may be any that seems gone: no room is given away.
         if "" not in listed:
             for key, uid in list(self._uids.items()):
@@ -221,6 +222,7 @@ class PodSink:
         gone = _identity(item)
         self._set_aside.mended(gone.ident)
         self._finished.pop(gone.uid, None)
+        self._cluster.foreign.waiting.discard(gone.uid)
         if self._uids.get((gone.namespace, gone.name)) == gone.ident:
             self._gone((gone.namespace, gone.name), gone.ident)
 
@@ -257,6 +259,7 @@ class PodSink:
         self._forget_namesake(key, pod.uid)
         if self._is_stale(pod):
             return
+        self._note_waiting(pod)
         if self._cluster.reopen_node(pod.uid):
             self.notify()
         if pod.node_name:
@@ -335,6 +338,13 @@ class PodSink:
             self._uids[key] = pod.uid
         self._cluster.set_pod(pod)
         self.notify()
+
+    def _note_waiting(self, pod: Pod) -> None:
+        ours = pod.scheduler_name == self._cluster.accounting.scheduler_name
+        if ours or pod.node_name or pod.gates or pod.deleting or pod.terminal or pod.of_every_node:
+            self._cluster.foreign.waiting.discard(pod.uid)
+        else:
+            self._cluster.foreign.waiting.add(pod.uid)
 
     def _nominated(self, pod: Pod) -> None:
         if pod.reserves:

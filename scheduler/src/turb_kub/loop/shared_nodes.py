@@ -24,7 +24,7 @@ from turb_kub.objects.pod import Pod, resource_version
 from turb_kub.objects.wire import Decoder, WireList
 
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
-#: Seconds. An answer that takes longer is not fresh any more.
+#: Seconds, after which an answer would not be fresh.
 READ_WITHIN = 5.0
 
 _lists = Decoder(WireList)
@@ -37,7 +37,7 @@ class SharedNodeGuard:
 
     Args:
         version: the resourceVersion up to which the watch of pods has told all.
-        mode: `ALWAYS`, `NEVER`, or `AUTO`: where the node holds pods of another scheduler.
+        mode: `ALWAYS`, `NEVER`, or `AUTO`: where the node holds pods of another scheduler, or while such pods wait.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class SharedNodeGuard:
 
     def guards(self, node_name: str) -> bool:
         """Whether the node's pods are to be read before a bind to it."""
-        return self._mode == ALWAYS or (self._mode == AUTO and self._cluster.foreign.on(node_name) > 0)
+        foreign = self._cluster.foreign
+        return self._mode == ALWAYS or (self._mode == AUTO and (bool(foreign.waiting) or foreign.on(node_name) > 0))
 
     async def still_fits(self, assumed: Pod) -> bool:
         """Read the node of an assumed pod and decide once more whether the pod fits there beside all others.

@@ -31,7 +31,7 @@ REPORT = ROOT / ".cache/test-report.txt"
 
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
 PARTS = {
-    "unit": [*PYTEST, "tests/frame", "tests/unit"],
+    "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation"],
     "api": [*PYTEST, "tests/api"],
     "cluster": [*PYTEST, "tests/cluster"],
     # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.

@@ -14,7 +14,7 @@ from turb_kub.cli.connect import probe
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.main import main
 from turb_kub.decision import fields
-from turb_kub.objects.pod import decode_pod
+from turb_kub.objects.pod import Verdict, decode_pod
 
 from tests.api.conftest import Admin, rbac_objects
 from tests.api.running import running, until
@@ -229,11 +229,12 @@ async def test_our_own_condition_moves_the_resource_version_that_the_next_bindin
     wire = await admin.create_pod("p")
     pod = decode_pod(json.dumps(wire))
     async with Client(await load_credentials(str(identity), None)) as client:
-        version = await set_unscheduled(client, pod, "Unschedulable", "no room", datetime.now(UTC))
-        assert version > pod.resource_version
+        current = await set_unscheduled(client, pod, "Unschedulable", "no room", datetime.now(UTC))
+        assert current is not None
+        assert current.resource_version > pod.resource_version
+        assert current.verdict == Verdict("False", "Unschedulable", "no room")
         assert (await bind(client, pod, "node-1")).answer is Answer.UNCERTAIN
-        pod.resource_version = version
-        assert (await bind(client, pod, "node-1")).answer is Answer.BOUND
+        assert (await bind(client, current, "node-1")).answer is Answer.BOUND
 
 
 async def test_a_condition_is_not_written_on_a_pod_made_anew_under_the_same_name(admin, identity):

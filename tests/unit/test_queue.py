@@ -125,11 +125,24 @@ def test_an_older_state_of_a_pod_is_ignored():
     assert queue.pop(1).memory == 2**30
 
 
-def test_the_version_of_our_own_write_moves_forward_only():
+def test_the_answer_to_our_own_write_moves_the_version_forward_only():
     queue = queue_of(pod("p", version=900))
-    queue.seen_version("uid-default-p", 905)
-    queue.seen_version("uid-default-p", 903)
-    assert queue.get("uid-default-p").resource_version == 905
+    refuse(queue, 0, FIT)
+    queue.update(pod("p", version=905))
+    queue.update(pod("p", version=903))
+    queue.update(pod("gone"))
+    known = queue.get("uid-default-p")
+    assert known is not None
+    assert known.resource_version == 905
+    assert len(queue) == 1
+    assert popped(queue, 1) is None
+
+
+def test_an_answer_that_shows_that_the_pod_asks_something_else_has_it_decided_afresh():
+    queue = queue_of(pod("p", memory="1Gi", version=900))
+    refuse(queue, 0, FIT)
+    queue.update(pod("p", memory="2Gi", version=905))
+    assert popped(queue, 1) == "p"
 
 
 def test_the_slow_flush_tries_what_no_event_has_woken_and_counts_what_only_it_rescued():

@@ -217,6 +217,24 @@ def test_pods_have_one_signature_when_they_ask_the_same(one, other, same):
     assert (asks(pod("p", **one)) == asks(pod("q", **other))) is same
 
 
+def near(kind, app, key="zone"):
+    """Required inter-pod affinity or anti-affinity to the pods of an app."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(taints, domains=None):
+    """Apps of the name "x" no more than one apart between zones."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+        "nodeTaintsPolicy": taints,
+    }
+    return {"topologySpreadConstraints": [constraint | ({"minDomains": domains} if domains else {})]}
+
+
 NODES = st.sampled_from("abc")
 SHAPES = [
     pod(f"{kind}-{size}", memory=size, spec=spec)
@@ -227,7 +245,17 @@ SHAPES = [
         ("tolerant", {"tolerations": [{"operator": "Exists"}]}),
         ("gpu", {"overhead": {"example.com/gpu": "1"}}),
     )
-] + [pod("port", spec=PORT_80), pod("nothing")]
+] + [
+    pod("port", spec=PORT_80),
+    pod("nothing"),
+    pod("x", labels={"app": "x"}),
+    pod("near", spec=near("podAffinity", "x")),
+    pod("near-itself", labels={"app": "x"}, spec=near("podAffinity", "x")),
+    pod("apart", spec=near("podAntiAffinity", "x")),
+    pod("even", labels={"app": "x"}, spec=spread("Ignore")),
+    pod("even-honouring-taints", labels={"app": "x"}, spec=spread("Honor")),
+    pod("even-over-two", labels={"app": "x"}, spec=spread("Ignore", domains=2)),
+]
 
 
 class AnyChange(RuleBasedStateMachine):
@@ -262,11 +290,13 @@ class AnyChange(RuleBasedStateMachine):
         uid=st.sampled_from("pq"),
         name=NODES,
         memory=st.sampled_from([{}, {"memory": "1Mi"}, {"memory": "600Mi"}]),
-        spec=st.sampled_from([{}, PORT_80, {"overhead": {"example.com/gpu": "1"}}]),
+        spec=st.sampled_from([{}, PORT_80, {"overhead": {"example.com/gpu": "1"}}, near("podAntiAffinity", "x")]),
+        labels=st.sampled_from([{}, {"app": "x"}, {"app": "y"}]),
+        deleting=st.sampled_from([False, False, True]),
         phase=st.sampled_from(["Running", "Running", "Succeeded"]),
         assumed=st.booleans(),
     )
-    def pod_comes_or_changes(self, uid, name, memory, spec, phase, assumed):
+    def pod_comes_or_changes(self, uid, name, memory, spec, labels, deleting, phase, assumed):
         put = self.cluster.assume if assumed and phase == "Running" else self.cluster.set_pod
         put(
             pod(uid, uid=uid, node=name, spec=spec, status={"phase": phase}, **({} if "containers" in spec else memory))
@@ -288,5 +318,7 @@ class AnyChange(RuleBasedStateMachine):
             self.fitted[one.uid] = now
 
 
-AnyChange.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AnyChange.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=30, report_multiple_bugs=False, deadline=None
+)
 TestAnyChange = AnyChange.TestCase

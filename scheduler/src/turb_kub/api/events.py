@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from turb_kub.api.client import Client
+from turb_kub.api.errors import ApiError
 from turb_kub.objects.pod import Pod
 
 #: JSON of the decision behind the event, numbers and all.
@@ -20,6 +21,8 @@ _LONGEST_NAME = 230
 
 
 class PodEvent(msgspec.Struct, frozen=True):
+    """One event. Its suffix makes its name, so that one posted again after a lost answer is not there twice."""
+
     pod: Pod
     type: str
     reason: str
@@ -27,6 +30,7 @@ class PodEvent(msgspec.Struct, frozen=True):
     note: str
     #: JSON for the annotation; "" for none.
     decision: str = ""
+    suffix: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
 
 
 def scheduled(pod: Pod, node_name: str, decision: str) -> PodEvent:
@@ -47,12 +51,16 @@ def rejected(pod: Pod, note: str) -> PodEvent:
 async def post_event(client: Client, event: PodEvent, *, controller: str, instance: str) -> None:
     """Write one event. Raises `ApiError` or `Unreachable`; whether that matters is the caller's to say."""
     pod = event.pod
-    await client.request(
-        "POST",
-        f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events",
-        resource="events",
-        body=msgspec.json.encode(event_body(event, datetime.now(UTC), controller=controller, instance=instance)),
-    )
+    try:
+        await client.request(
+            "POST",
+            f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events",
+            resource="events",
+            body=msgspec.json.encode(event_body(event, datetime.now(UTC), controller=controller, instance=instance)),
+        )
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
 
 
 def event_body(event: PodEvent, now: datetime, *, controller: str, instance: str) -> dict[str, Any]:
@@ -62,7 +70,7 @@ def event_body(event: PodEvent, now: datetime, *, controller: str, instance: str
     if len(note.encode()) > LONGEST_NOTE:
         note = note.encode()[: LONGEST_NOTE - len(_CUT)].decode(errors="ignore") + _CUT
     metadata: dict[str, Any] = {
-        "name": f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{secrets.token_hex(8)}",
+        "name": f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{event.suffix}",
         "namespace": pod.namespace,
     }
     if event.decision:

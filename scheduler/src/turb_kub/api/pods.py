@@ -9,7 +9,7 @@ import msgspec
 from turb_kub.api.client import STRATEGIC_MERGE, Client
 from turb_kub.api.errors import ApiError, MalformedPod, Unreachable
 from turb_kub.objects.malformed import MALFORMED, remains_of
-from turb_kub.objects.pod import Pod, decode_pod, resource_version
+from turb_kub.objects.pod import Pod, decode_pod
 from turb_kub.objects.wire import Decoder, Identified
 
 #: Shorter than a lease could be lost in, so that a late bind never comes from a replica that is no longer active.
@@ -26,13 +26,14 @@ class Answer(Enum):
     | 201 | BOUND | wait for the watch |
     | 409 of any kind | UNCERTAIN | read the pod: all conflicts have one reason and differ only in their text |
     | 404 | UNCERTAIN | read the pod: a namespace, a proxy or a server that is starting may be what is not there |
-    | 5xx, time-out, connection lost | UNCERTAIN | read the pod: it may be bound all the same |
+    | 5xx, time-out, connection lost | LOST | read the pod after a moment: it may be bound all the same |
     | 429 | THROTTLED | back off as long as asked |
     | any other | REFUSED | back off, say why |
     """
 
     BOUND = auto()
     UNCERTAIN = auto()
+    LOST = auto()
     THROTTLED = auto()
     REFUSED = auto()
 
@@ -66,10 +67,12 @@ async def bind(client: Client, pod: Pod, node_name: str) -> BindAnswer:
             timeout=BIND_TIMEOUT,
         )
     except Unreachable as error:
-        return BindAnswer(Answer.UNCERTAIN, str(error))
+        return BindAnswer(Answer.LOST, str(error))
     except ApiError as error:
-        if error.status in {404, 409} or error.ambiguous:
-            return BindAnswer(Answer.UNCERTAIN, error.message, error.retry_after)
+        if error.ambiguous:
+            return BindAnswer(Answer.LOST, error.message)
+        if error.status in {404, 409}:
+            return BindAnswer(Answer.UNCERTAIN, error.message)
         if error.status == 429:
             return BindAnswer(Answer.THROTTLED, error.message, error.retry_after)
         return BindAnswer(Answer.REFUSED, error.message)
@@ -102,8 +105,10 @@ async def read_pod(client: Client, pod: Pod) -> Pod | None:
     return current if current.uid == pod.uid else None
 
 
-async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, now: datetime | None) -> int:
-    """Write the condition PodScheduled=False and return the pod's new resourceVersion.
+async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, now: datetime | None) -> Pod | None:
+    """Write the condition PodScheduled=False and return the pod as it is then; None where that cannot be understood.
+
+    The answer's resourceVersion alone would not do: what the pod asks may have changed since it was decided.
 
     Args:
         reason: "Unschedulable" or "SchedulerError".
@@ -125,9 +130,9 @@ async def set_unscheduled(client: Client, pod: Pod, reason: str, message: str, n
         content_type=STRATEGIC_MERGE,
     )
     try:
-        return resource_version(_identities.decode(content).metadata.resourceVersion)
-    except MALFORMED as error:
-        raise Unreachable(f"the answer to a patch cannot be read: {error}") from error
+        return decode_pod(content)
+    except MALFORMED:
+        return None
 
 
 def _path(pod: Pod) -> str:

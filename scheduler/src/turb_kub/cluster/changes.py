@@ -13,7 +13,7 @@ class Changes:
     """Attributes:
     slots: nodes that came, changed or hold less than before, by slot.
     everywhere: whether something changed that any node's verdict may hang on.
-    domains: whether a node came, went or was relabelled, and so other nodes may have other neighbours.
+    domains: whether a node came, went or got other labels or taints, and so other nodes may have other neighbours.
     """
 
     __slots__ = ("_moved", "domains", "everywhere", "slots")

@@ -144,7 +144,7 @@ class Cluster:
         elif self.nodes[slot] == node:
             return False
         before, self.nodes[slot] = self.nodes[slot], node
-        if before is None or before.labels != node.labels:
+        if before is None or (before.labels, before.taints) != (node.labels, node.taints):
             self.changes.domains = True
         for name, _ in node.allocatable:
             if name not in self.columns:

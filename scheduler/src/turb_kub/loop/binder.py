@@ -11,7 +11,8 @@ Before the bind the node's pods are read fresh where another scheduler fills it 
 | what became of the binding | then |
 |---|---|
 | bound | the watch confirms it; where it does not within `CONFIRM_WITHIN` seconds, the pod is read |
-| uncertain: any 404 or 409, 5xx, time-out | the pod is read, see below |
+| uncertain: any 404 or 409 | the pod is read, see below |
+| lost: 5xx, time-out, connection lost | the pod is read after a moment, in which it may still take effect |
 | throttled | assumption dropped, tried again no sooner than asked |
 | refused | assumption dropped, condition and event say why, tried again after backing off |
 
@@ -51,6 +52,7 @@ from turb_kub.queue.signature import asks
 log = logging.getLogger(__name__)
 
 CONFIRM_WITHIN = 30.0
+#: Seconds before an unanswered pod is read, and before it is read again where that failed.
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
 
@@ -227,7 +229,9 @@ class Binder:
                 if self._cluster.is_assumed(pod.uid):
                     self._unconfirmed[pod.uid] = self._clock()
                 self._bound(pod, decision, began)
-            case Answer.UNCERTAIN:
+            case Answer.UNCERTAIN | Answer.LOST:
+                if outcome.answer is Answer.LOST:
+                    await asyncio.sleep(FIRST_WAIT)
                 if await self._settle(pod, assumed, outcome.message):
                     self._bound(pod, decision, began)
             case Answer.THROTTLED:

@@ -1,14 +1,16 @@
 """Tells the users: events, and the condition of pods that fit nowhere.
 
-Events and conditions are written in the background, a few at a time, and given up after some tries: they inform,
-nothing here depends on them. Both are written only when the verdict changes, that is the message without its counts; a
-condition that was given up is written with the next attempt at its pod.
+Both are written in the background, a few at a time, and only when the verdict changes, that is the message without its
+counts. An event is given up after some tries: it informs, nothing depends on it. A condition is tried for as long as
+the verdict holds: cluster autoscalers act on it, and the pod itself may not be attempted again for long.
 """
 
 import asyncio
 import logging
 from collections import deque
 from datetime import UTC, datetime
+
+import msgspec
 
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
@@ -31,8 +33,18 @@ SHARE = 4
 #: Events that may wait to be written; the oldest is dropped beyond that.
 LONGEST_BACKLOG = 20_000
 TRIES = 3
-#: Seconds between tries, where the server asks for no longer pause.
+#: Seconds between tries, where the server asks for no longer pause; doubled with each try at a condition.
 WAIT = 1.0
+LONGEST_WAIT = 60.0
+
+
+class _Unwritten(msgspec.Struct, frozen=True):
+    """A verdict that the pod's condition does not show yet."""
+
+    verdict: Verdict
+    #: What the condition says, as far as is known.
+    before: Verdict | None
+    tries: int = 0
 
 
 class Reporter:
@@ -55,7 +67,7 @@ class Reporter:
         self._controller = controller
         self._instance = instance
         self._events: deque[PodEvent] = deque()
-        self._verdicts: dict[str, tuple[Pod, Verdict]] = {}
+        self._verdicts: dict[str, tuple[Pod, _Unwritten]] = {}
         self._work = asyncio.Semaphore(0)
         self._limit = LogLimit(log)
         #: How many conditions and events are to be written or being written.
@@ -101,10 +113,13 @@ class Reporter:
             return
         log.info("pod %s: %s", pod.key, message)
         pod.verdict = Verdict("False", reason, message)
+        self._to_write(pod, _Unwritten(pod.verdict, before))
+        self._enqueue(failed(pod, message, decision))
+
+    def _to_write(self, pod: Pod, unwritten: _Unwritten) -> None:
         if pod.uid not in self._verdicts:
             self._announce()
-        self._verdicts[pod.uid] = (pod, before or Verdict("", "", ""))
-        self._enqueue(failed(pod, message, decision))
+        self._verdicts[pod.uid] = (pod, unwritten)
 
     def _enqueue(self, event: PodEvent) -> None:
         if len(self._events) >= LONGEST_BACKLOG:
@@ -135,27 +150,37 @@ class Reporter:
                 if not self._open:
                     self._idle.set()
 
-    async def _write_verdict(self, pod: Pod, before: Verdict) -> None:
-        verdict = pod.verdict
-        changed = None if before.status == "False" else datetime.now(UTC)
-        for attempt in range(1, TRIES + 1):
-            if verdict is None or pod.verdict is not verdict or pod.uid not in self._queue:
-                return
-            try:
-                version = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
-            except (ApiError, Unreachable) as error:
-                if _final(error) or attempt == TRIES:
-                    # Not written, or not surely: the next attempt at this pod writes it again.
-                    if pod.verdict is verdict:
-                        pod.verdict = before if before.status else None
-                    if not _pod_is_another(error):
-                        self._limit.warning(f"cannot write conditions of pods: {error}")
-                        log.debug("pod %s: its condition is not written", pod.key)
-                    return
-                await asyncio.sleep(max(_asked_wait(error), WAIT))
-            else:
-                self._queue.seen_version(pod.uid, version)
-                return
+    async def _write_verdict(self, pod: Pod, unwritten: _Unwritten) -> None:
+        verdict, before = unwritten.verdict, unwritten.before
+        if pod.verdict is not verdict or pod.uid not in self._queue:
+            return
+        changed = None if before is not None and before.status == "False" else datetime.now(UTC)
+        try:
+            current = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
+        except (ApiError, Unreachable) as error:
+            if not _pod_is_another(error):
+                self._limit.warning(f"cannot write conditions of pods: {error}")
+                log.debug("pod %s: its condition is not written", pod.key)
+            if not (_pod_is_another(error) or _malformed(error)):
+                wait = max(_asked_wait(error), min(WAIT * 2.0**unwritten.tries, LONGEST_WAIT))
+                again = msgspec.structs.replace(unwritten, tries=unwritten.tries + 1)
+                asyncio.get_running_loop().call_later(wait, self._write_again, pod.uid, again)
+            elif pod.verdict is verdict:
+                # The next attempt at this pod writes it again.
+                pod.verdict = before
+            return
+        if current is not None:
+            self._queue.update(current)
+
+    def _write_again(self, uid: str, unwritten: _Unwritten) -> None:
+        pod = self._queue.get(uid)
+        if pod is None or uid in self._verdicts:
+            return
+        if pod.verdict == unwritten.before:
+            # A new state of the pod, as it was before it got the verdict.
+            pod.verdict = unwritten.verdict
+        if pod.verdict is unwritten.verdict:
+            self._to_write(pod, unwritten)
 
     async def _write_event(self, event: PodEvent) -> None:
         for attempt in range(1, TRIES + 1):
@@ -176,6 +201,10 @@ class Reporter:
 def _final(error: ApiError | Unreachable) -> bool:
     """Whether trying again would be refused in the same way."""
     return isinstance(error, ApiError) and not (error.ambiguous or error.status == 429)
+
+
+def _malformed(error: ApiError | Unreachable) -> bool:
+    return isinstance(error, ApiError) and error.status in {400, 422}
 
 
 def _asked_wait(error: ApiError | Unreachable) -> float:

@@ -110,19 +110,23 @@ class SchedulingQueue:
         return counts
 
     def add(self, pod: Pod, now: float) -> None:
-        """Take a pod that waits for a node, or the new state of one that is here already.
+        """Take a pod that waits for a node, or the new state of one that is here already."""
+        if pod.uid in self._pods:
+            self.update(pod)
+        else:
+            queued = self._pods[pod.uid] = Queued(pod, since=now)
+            self._place(queued)
+
+    def update(self, pod: Pod) -> None:
+        """Take the new state of a pod, where it is here.
 
         A pod that asks something else than before is decided afresh; any other change (our own condition among them)
         leaves it where it is. An older state than the one known is ignored.
         """
         queued = self._pods.get(pod.uid)
-        if queued is None:
-            queued = self._pods[pod.uid] = Queued(pod, since=now)
-            self._place(queued)
+        if queued is None or pod.resource_version < queued.pod.resource_version:
             return
         before = queued.pod
-        if pod.resource_version < before.resource_version:
-            return
         asks_otherwise = asks(before) != asks(pod)
         if pod.raw_spec is not None and before.fields is not None and not asks_otherwise:
             pod.fields, pod.raw_spec = before.fields, None
@@ -131,12 +135,6 @@ class SchedulingQueue:
             queued.attempts = 0
             self._leave_peers(queued)
             self._place(queued)
-
-    def seen_version(self, uid: str, resource_version: int) -> None:
-        """Take the resourceVersion that one of our own writes gave the pod; never goes back."""
-        queued = self._pods.get(uid)
-        if queued is not None and resource_version > queued.pod.resource_version:
-            queued.pod.resource_version = resource_version
 
     def remove(self, uid: str) -> None:
         """Forget a pod: deleted, bound by others or no longer ours."""

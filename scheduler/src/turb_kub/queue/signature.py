@@ -9,9 +9,11 @@ from collections.abc import Hashable, Mapping
 
 from turb_kub.objects.pod import Pod
 
-#: What says who a pod is and how it fares. Everything else is what it asks: a field that is new there splits shapes
-#: until it is named here, which costs time but is never wrong.
-_IDENTITY = frozenset({"uid", "name", "resource_version", "node_name", "phase", "created", "deleting", "verdict"})
+#: What says who a pod is and how it fares. Everything else is what it asks: a field that is new there makes for more
+#: signatures until it is named here, which costs time but is never wrong.
+_IDENTITY = frozenset(
+    {"uid", "name", "resource_version", "node_name", "phase", "created", "deleting", "verdict", "rejection"}
+)
 #: The field table's answer, and what it is made from: known once a pod has been decided.
 _FIELD_TABLE = ("raw_spec", "fields")
 _ASKED = tuple(field for field in Pod.__struct_fields__ if field not in _IDENTITY and field not in _FIELD_TABLE)

@@ -19,6 +19,9 @@ def could_help(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
 
 def _sees_other_neighbours(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
     """Whether a filter that looks at a node's neighbours may see others, on nodes that did not change themselves."""
+    if changes.domains and cluster.standing_terms.meaning(pod):
+        # Pods that keep this one away may be elsewhere, as nodes are near each other by their labels.
+        return True
     affinity, required = pod.affinity, [constraint for constraint in pod.spread if constraint.required]
     if not (affinity.required or affinity.required_anti or required):
         return False

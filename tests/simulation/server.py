@@ -1,0 +1,407 @@
+"""An API server in memory, and a network between it and the scheduler that delays, loses and repeats.
+
+The answers are those of a real kube-apiserver 1.36 (docs: the table in `turb_kub.api.pods`); the scheduler's own client
+is replaced, nothing above it. The server audits every binding as it takes effect, against the truth.
+"""
+
+import asyncio
+import json
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from turb_kub.api.client import Pool
+from turb_kub.api.errors import ApiError, Expired, Unreachable
+from turb_kub.decision.decide import without_numbers
+from turb_kub.loop.scheduler import Scheduler
+from turb_kub.objects.pod import decode_pod
+from turb_kub.queue.signature import asks
+
+from tests.simulation.virtual_time import VirtualLoop
+
+Object = dict[str, Any]
+MI = 2**20
+#: How long after the client has given up on it a request may still take effect.
+LATE = 0.1
+_CUT = Unreachable("connection lost")
+
+
+class Fate(Enum):
+    """What becomes of one request."""
+
+    ANSWERED = auto()
+    #: Takes effect and is answered only after seconds.
+    SLOW = auto()
+    #: Never arrives; the client waits for its time-out, or learns at once.
+    LOST = auto()
+    CUT_OFF = auto()
+    #: Takes effect, and its answer never arrives.
+    UNANSWERED = auto()
+    #: The client learns that the connection is gone, and the request takes effect after that.
+    LATE = auto()
+    FAILS_BEFORE = auto()
+    FAILS_AFTER = auto()
+    THROTTLED = auto()
+    FORBIDDEN = auto()
+
+
+class Call:
+    """One request under way."""
+
+    def __init__(
+        self,
+        client: "SimulatedClient",
+        verb: str,
+        path: str,
+        resource: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+    ) -> None:
+        self.client = client
+        self.verb = verb
+        self.path = path
+        self.resource = resource
+        self.query = query or {}
+        self.body = json.loads(body) if body else {}
+        self.answer: asyncio.Future[bytes] = client.server.loop.create_future()
+        self.fate = Fate.ANSWERED
+        self.arrived = False
+        self.result: bytes | ApiError = b""
+        #: The version up to which the sender had heard of everything when it sent this.
+        self.known = min(client.known.values())
+        #: What the pod asked, as far as the sender knew.
+        self.asked: Any = None
+
+
+class SimulatedClient:
+    """In the place of `turb_kub.api.client.Client`: one process's connection. `known` is what its watches delivered."""
+
+    def __init__(self, server: "SimulatedServer") -> None:
+        self.server = server
+        self.known = {"nodes": 0, "pods": 0}
+        self.scheduler: Scheduler | None = None
+        self.dead = False
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        resource: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 15.0,
+        pool: Pool | None = None,
+        **_: Any,
+    ) -> bytes:
+        call = Call(self, verb, path, resource, query, body)
+        if resource == "pods/binding" and self.scheduler is not None:
+            pod = self.scheduler.queue.get(call.body["metadata"]["uid"])
+            call.asked = None if pod is None else asks(pod)
+        self.server.send(call, timeout)
+        try:
+            content = await call.answer
+        finally:
+            self.server.under_way.pop(id(call), None)
+        if resource in self.known and pool is Pool.WATCHES:
+            self.known[resource] = int(json.loads(content)["metadata"]["resourceVersion"])
+        return content
+
+    async def lines(self, path: str, *, resource: str, query: Mapping[str, str], **_: Any) -> AsyncIterator[bytes]:
+        stream = Stream(int(query["resourceVersion"]))
+        if stream.position < self.server.oldest.get(resource, 0):
+            raise Expired("too old resource version")
+        self.server.streams[resource] = stream
+        history = self.server.history.get(resource, [])
+        while True:
+            if stream.end is not None:
+                await stream.end()
+                return
+            line = None if resource in self.server.held else stream.next(history)
+            if line is None:
+                stream.more.clear()
+                await stream.more.wait()
+                continue
+            self.known[resource] = max(self.known[resource], stream.position)
+            yield line
+
+
+class Stream:
+    """A watch. `end` is set to end it, and may raise."""
+
+    def __init__(self, since: int) -> None:
+        self.position = since
+        self.more = asyncio.Event()
+        self.end: Callable[[], Any] | None = None
+        self._again: deque[bytes] = deque()
+        self._last = b""
+
+    def next(self, history: list[tuple[int, bytes]]) -> bytes | None:
+        if self._again:
+            return self._again.popleft()
+        # History is short: an example is some dozens of events.
+        for version, line in history:
+            if version > self.position:
+                self.position, self._last = version, line
+                return line
+        return None
+
+    def repeat(self) -> None:
+        if self._last:
+            self._again.append(self._last)
+            self.more.set()
+
+
+class SimulatedServer:
+    """The truth. `violations` collects what a scheduler must never do."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.random = random.Random(0)
+        self.version = 100
+        self.nodes: dict[str, Object] = {}
+        self.pods: dict[str, Object] = {}
+        self.history: dict[str, list[tuple[int, bytes]]] = {"nodes": [], "pods": []}
+        self.oldest = {"nodes": 0, "pods": 0}
+        self.held: set[str] = set()
+        self.streams: dict[str, Stream] = {}
+        self.fates: dict[str, deque[Fate]] = {}
+        self.under_way: dict[int, Call] = {}
+        self.violations: list[str] = []
+        #: When somebody else last made a node harder to fit on, by name.
+        self.harder_at: dict[str, int] = {}
+        self.bound_by_us: list[str] = []
+        self.events: dict[str, Object] = {}
+        #: Pods whose verdict may be written again: somebody changed them, or an answer went astray.
+        self.verdict_unsure: set[str] = set()
+
+    # What the world does
+
+    def put(self, kind: str, item: Object) -> None:
+        """Create an object or take its new state, and tell the watches."""
+        known = self._kept(kind).get(item["metadata"]["name"])
+        self.version += 1
+        stored = item | {"metadata": item["metadata"] | {"resourceVersion": str(self.version)}}
+        self._kept(kind)[item["metadata"]["name"]] = stored
+        self._tell(kind, "ADDED" if known is None else "MODIFIED", stored)
+
+    def change_pod(self, name: str, spec: Object, **meta: Any) -> None:
+        pod = self.pods[name]
+        self.verdict_unsure.add(pod["metadata"]["uid"])
+        self.put("pods", pod | {"metadata": pod["metadata"] | meta, "spec": pod["spec"] | spec})
+
+    def delete(self, kind: str, name: str) -> None:
+        self.version += 1
+        gone = self._kept(kind).pop(name)
+        self._tell(kind, "DELETED", gone | {"metadata": gone["metadata"] | {"resourceVersion": str(self.version)}})
+
+    def harder(self, node_name: str) -> None:
+        """Take note that with the last change somebody else took room or favour from a node."""
+        self.harder_at[node_name] = self.version
+
+    def compact(self, kind: str) -> None:
+        """Forget the history: a watch that begins before now is too old."""
+        self.oldest[kind] = self.version
+
+    def settle_calls(self, *, carried_out: bool) -> None:
+        """Decide about all requests under way, as when the process that sent them is gone."""
+        for call in list(self.under_way.values()):
+            if not call.arrived and carried_out:
+                self._arrive(call)
+            call.arrived = True
+        self.under_way.clear()
+
+    def waiting(self) -> list[Object]:
+        """Pods of ours that wait for a node and may have one."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod["spec"]["schedulerName"] == "turb-kub"
+            and not pod["spec"].get("nodeName")
+            and not pod["metadata"].get("deletionTimestamp")
+            and pod["status"]["phase"] == "Pending"
+        ]
+
+    def placed(self) -> list[Object]:
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
+        ]
+
+    # The network
+
+    def send(self, call: Call, timeout: float) -> None:
+        if call.client.dead:
+            return
+        self.under_way[id(call)] = call
+        fates = self.fates.get(call.resource)
+        if fates:
+            call.fate = fates.popleft()
+        there, back = self.random.choice((0.001, 0.004, 0.02)), self.random.choice((0.001, 0.003, 0.02))
+        # When it takes effect; when the client hears of it, and what: None, what the server answered.
+        arrives: float | None
+        arrives, heard, answer = {
+            Fate.ANSWERED: (there, there + back, None),
+            Fate.SLOW: (2.0, 4.0, None),
+            Fate.LOST: (None, timeout, _CUT),
+            Fate.CUT_OFF: (None, there, _CUT),
+            Fate.UNANSWERED: (there, timeout, _CUT),
+            Fate.LATE: (there + LATE * self.random.random(), there, _CUT),
+            Fate.FAILS_BEFORE: (None, there, ApiError(500, "InternalError", "etcd is away")),
+            Fate.FAILS_AFTER: (there, there + back, ApiError(500, "InternalError", "etcd timed out")),
+            Fate.THROTTLED: (None, there, ApiError(429, "TooManyRequests", "slowly", 1.0)),
+            Fate.FORBIDDEN: (None, there, ApiError(403, "Forbidden", "no")),
+        }[call.fate]
+        if arrives is not None:
+            self.loop.call_later(arrives, self._arrive, call)
+        self.loop.call_later(heard, self._answer, call, answer)
+
+    def _arrive(self, call: Call) -> None:
+        if call.arrived:
+            return
+        call.arrived = True
+        try:
+            call.result = json.dumps(self._carry_out(call)).encode()
+        except ApiError as error:
+            call.result = error
+
+    def _answer(self, call: Call, answer: Exception | None) -> None:
+        result = call.result if answer is None else answer
+        if call.answer.done():
+            return
+        if isinstance(result, Exception):
+            call.answer.set_exception(result)
+        else:
+            call.answer.set_result(result)
+
+    # The server
+
+    def _carry_out(self, call: Call) -> Object:
+        match call.verb, call.resource:
+            case "GET", "nodes":
+                return self._list(self.nodes)
+            case "GET", "pods":
+                return self._list(self._selected(call)) if call.path == "/api/v1/pods" else self._pod(call)
+            case "POST", "pods/binding":
+                return self._bind(call)
+            case "PATCH", "pods/status":
+                return self._patch(call)
+            case "POST", "events":
+                if call.body["metadata"]["name"] in self.events:
+                    raise ApiError(409, "AlreadyExists", "there is one of that name")
+                self.events[call.body["metadata"]["name"]] = call.body
+                return call.body
+            case "GET", _:
+                return self._list({})  # of claims, namespaces and so on there are none
+        raise AssertionError(f"{call.verb} {call.resource} is not simulated")
+
+    def _list(self, items: Mapping[str, Object]) -> Object:
+        return {"metadata": {"resourceVersion": str(self.version)}, "items": list(items.values())}
+
+    def _selected(self, call: Call) -> dict[str, Object]:
+        selector = call.query.get("fieldSelector")
+        if selector is None:
+            return self.pods
+        node_name = selector.removeprefix("spec.nodeName=").split(",")[0]
+        return {pod["metadata"]["name"]: pod for pod in self.placed() if pod["spec"]["nodeName"] == node_name}
+
+    def _pod(self, call: Call) -> Object:
+        name = call.path.split("/")[6]
+        if name not in self.pods:
+            raise ApiError(404, "NotFound", "no such pod")
+        return self.pods[name]
+
+    def _bind(self, call: Call) -> Object:
+        pod = self._pod(call)
+        meta, asked, node_name = pod["metadata"], call.body["metadata"], call.body["target"]["name"]
+        for field in ("uid", "resourceVersion"):
+            if asked.get(field, meta[field]) != meta[field]:
+                raise ApiError(409, "Conflict", f"Precondition failed: {field}")
+        if meta.get("deletionTimestamp"):
+            raise ApiError(409, "Conflict", "is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise ApiError(409, "Conflict", "is already assigned to node")
+        if pod["spec"].get("schedulingGates"):
+            raise ApiError(409, "Conflict", "has non-empty .spec.schedulingGates")
+        self._audit(call, pod, node_name)
+        self.bound_by_us.append(meta["uid"])
+        conditions = [{"type": "PodScheduled", "status": "True"}]
+        bound = {"spec": pod["spec"] | {"nodeName": node_name}, "status": pod["status"] | {"conditions": conditions}}
+        self.put("pods", pod | bound)
+        return {"kind": "Status", "status": "Success"}
+
+    def _patch(self, call: Call) -> Object:
+        pod = self._pod(call)
+        uid = pod["metadata"]["uid"]
+        if call.body["metadata"]["uid"] != uid:
+            raise ApiError(422, "Invalid", "metadata.uid: field is immutable")
+        conditions = call.body["status"]["conditions"]
+        before = pod["status"].get("conditions")
+        if before and uid not in self.verdict_unsure and _verdict(before) == _verdict(conditions):
+            self.violations.append(f"the same verdict was written twice: {_verdict(conditions)}")
+        if call.fate is Fate.ANSWERED:
+            self.verdict_unsure.discard(uid)
+        else:
+            self.verdict_unsure.add(uid)
+        self.put("pods", pod | {"status": pod["status"] | {"conditions": conditions}})
+        return self.pods[pod["metadata"]["name"]]
+
+    def _audit(self, call: Call, pod: Object, node_name: str) -> None:
+        name = pod["metadata"]["name"]
+        if call.asked is not None and call.asked != asks(decode_pod(json.dumps(pod))):
+            self.violations.append(f"{name} was bound by a decision on what it no longer asks")
+        if self.harder_at.get(node_name, 0) > call.known:
+            return  # it could not know
+        for refusal in self.refusals(pod, node_name):
+            self.violations.append(f"{name} was bound to {node_name} although {refusal}")
+
+    def refusals(self, pod: Object, node_name: str) -> list[str]:
+        """Say what speaks against a node, by arithmetic of its own: memory, slots, cordon, readiness, labels."""
+        node = self.nodes.get(node_name)
+        if node is None:
+            return ["there is no such node"]
+        here = [other for other in self.placed() if other["spec"]["nodeName"] == node_name]
+        requested, slots = sum(memory_of(other) for other in here), int(node["status"]["allocatable"]["pods"])
+        wrong = []
+        if memory_of(pod) and requested + memory_of(pod) > ceiling_of(node):
+            wrong.append(f"{requested} + {memory_of(pod)} MiB are more than {ceiling_of(node)}")
+        if len(here) + 1 > slots:
+            wrong.append(f"it has {slots} slots")
+        if node["spec"]["unschedulable"]:
+            wrong.append("it is cordoned")
+        if node["status"]["conditions"][0]["status"] != "True":
+            wrong.append("it is not ready")
+        labels = node["metadata"]["labels"]
+        if any(labels.get(key) != value for key, value in pod["spec"].get("nodeSelector", {}).items()):
+            wrong.append("its labels do not match")
+        return wrong
+
+    def _kept(self, kind: str) -> dict[str, Object]:
+        return self.nodes if kind == "nodes" else self.pods
+
+    def _tell(self, kind: str, what: str, item: Object) -> None:
+        line = json.dumps({"type": what, "object": item}).encode()
+        self.history[kind].append((self.version, line))
+        if kind in self.streams:
+            self.streams[kind].more.set()
+
+
+def memory_of(pod: Object) -> int:
+    """MiB that a pod requests."""
+    requests = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
+    return int(requests.get("memory", "0Mi").removesuffix("Mi"))
+
+
+def ceiling_of(node: Object) -> int:
+    """MiB that pods may request on a node."""
+    allocatable = int(node["status"]["allocatable"]["memory"].removesuffix("Mi"))
+    limit = node["metadata"]["annotations"].get("turb-kub.io/node-mem-limit-mb")
+    return allocatable if limit is None else min(allocatable, int(limit))
+
+
+def _verdict(conditions: list[Object]) -> tuple[str, str, str]:
+    one = conditions[0]
+    return one["status"], one.get("reason", ""), without_numbers(one.get("message", ""))

@@ -70,7 +70,7 @@ class Call:
         self.arrived = False
         self.result: bytes | ApiError = b""
         #: The version up to which the sender had heard of everything when it sent this.
-        self.known = min(client.known.values())
+        self.known = min(client.server.heard(kind, version) for kind, version in client.known.items())
         #: What the pod asked, as far as the sender knew.
         self.asked: Any = None
 
@@ -212,6 +212,11 @@ class SimulatedServer:
                 self._arrive(call)
             call.arrived = True
         self.under_way.clear()
+
+    def heard(self, kind: str, version: int) -> int:
+        """Up to which version all has been heard by whoever has heard the watch of a kind up to this one."""
+        history = self.history[kind]
+        return version if history and history[-1][0] > version else self.version
 
     def waiting(self) -> list[Object]:
         """Pods of ours that wait for a node and may have one."""

@@ -10,11 +10,13 @@ import json
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 Object = dict[str, Any]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 #: Where each kind is listed, in all namespaces.
 PATHS = {
@@ -135,9 +137,9 @@ class ApiDouble:
         #: Bytes in which a watch is written; 0: whole lines.
         self.piece = 0
         self.compresses = False
-        #: The most connections that were open at once: in all, and those of lists and watches.
+        #: The most connections that were open at once: in all, and those that had carried a watch.
         self.most_open = self.most_watching = 0
-        self._used_for: dict[Any, str] = {}
+        self._watching: set[Any] = set()
         self._server: web.Server | None = None
 
     # What a test does
@@ -171,7 +173,8 @@ class ApiDouble:
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
         self.version += 1
         gone = self.objects[kind].pop((namespace if kind in NAMESPACED else "", name))
-        gone["metadata"]["resourceVersion"] = str(self.version)
+        # What the history tells of the object's life before stays as it was.
+        gone = gone | {"metadata": gone["metadata"] | {"resourceVersion": str(self.version)}}
         self._tell(kind, "DELETED", gone)
 
     def replace_unseen(self, kind: str, item: Object) -> None:
@@ -210,6 +213,18 @@ class ApiDouble:
         for told in self.history.values():
             told.clear()
 
+    def forget_all(self) -> None:
+        """Empty the server: nothing is there any more, and all watches are too old to be told."""
+        # Beyond the versions that objects bring along (`wire_pod`).
+        self.version += 1_000_000
+        for known in self.objects.values():
+            known.clear()
+        self.events.clear()
+        self.patches.clear()
+        self.forget_history()
+        for kind in KINDS:
+            self.close_watches(kind)
+
     def watchers(self, kind: str) -> int:
         return len(self._streams[kind])
 
@@ -222,16 +237,20 @@ class ApiDouble:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["ApiDouble"]:
-        application = web.Application(middlewares=[self._middleware])
-        for kind in KINDS:
-            application.router.add_get(f"{PATHS[kind]}/{kind}", self._collection(kind))
+        application = web.Application()
         pods = "/api/v1/namespaces/{namespace}/pods/{name}"
-        application.router.add_get(pods, self._get_pod)
-        application.router.add_patch("/api/v1/{kind:persistentvolumes}/{name}", self._merge)
-        application.router.add_patch("/api/v1/namespaces/{namespace}/{kind:persistentvolumeclaims}/{name}", self._merge)
-        application.router.add_post(f"{pods}/binding", self._bind)
-        application.router.add_patch(f"{pods}/status", self._patch_status)
-        application.router.add_post("/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event)
+        # No middleware: aiohttp keeps what has one, this double with all its objects, in a cache of the process.
+        for verb, path, handle in (
+            *(("GET", f"{PATHS[kind]}/{kind}", self._collection(kind)) for kind in KINDS),
+            ("GET", pods, self._get_pod),
+            ("PATCH", "/api/v1/{kind:persistentvolumes}/{name}", self._merge),
+            ("PATCH", "/api/v1/namespaces/{namespace}/{kind:persistentvolumeclaims}/{name}", self._merge),
+            ("POST", f"{pods}/binding", self._bind),
+            ("PATCH", f"{pods}/status", self._patch_status),
+            ("POST", "/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event),
+            ("*", "/{path:.*}", _not_found),
+        ):
+            application.router.add_route(verb, path, partial(self._handle, handle))
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         self._server = runner.server
@@ -244,15 +263,12 @@ class ApiDouble:
                 self.close_watches(kind)
             await runner.cleanup()
 
-    @web.middleware
-    async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _handle(self, handle: Handler, request: web.Request) -> web.StreamResponse:
         verb, resource = request.method, _resource(request)
         if request.query.get("watch"):
             verb = "WATCH"
         self.requests[verb, resource] += 1
-        whole = resource in KINDS and request.path == f"{PATHS[resource]}/{resource}"
-        reflects = whole and "fieldSelector" not in request.query
-        self._count(request, "watching" if reflects else "other")
+        self._count(request, watches=verb == "WATCH")
         if self.tokens is not None and request.headers.get("Authorization", "") not in self.tokens:
             return status(401, "Unauthorized")
         faults = self._faults[verb, resource]
@@ -260,22 +276,22 @@ class ApiDouble:
             answer = await faults.popleft()(request)
             if answer is not None:
                 return answer
-        response: web.StreamResponse = await handler(request)
+        response: web.StreamResponse = await handle(request)
         if self.compresses and not response.prepared:
             response.enable_compression(web.ContentCoding.gzip)
         return response
 
-    def _count(self, request: web.Request, use: str) -> None:
+    def _count(self, request: web.Request, *, watches: bool) -> None:
         assert self._server is not None
-        self._used_for[request.protocol] = use
+        if watches:
+            self._watching.add(request.protocol)
         # One that its client has left counts no more, even where that is not yet noticed.
         now = {one for one in self._server.connections if one.transport and not one.transport.is_closing()}
-        self._used_for = {one: used for one, used in self._used_for.items() if one in now}
-        uses = list(self._used_for.values())
-        self.most_open = max(self.most_open, len(uses))
-        self.most_watching = max(self.most_watching, uses.count("watching"))
+        self._watching &= now
+        self.most_open = max(self.most_open, len(now))
+        self.most_watching = max(self.most_watching, len(self._watching))
 
-    def _collection(self, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _collection(self, kind: str) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.query.get("watch"):
                 return await self._watch(kind, request)
@@ -310,7 +326,7 @@ class ApiDouble:
         return response
 
     def _tell(self, kind: str, kind_of_event: str, item: Object) -> None:
-        self.history[kind].append((self.version, kind_of_event, json.loads(json.dumps(item))))
+        self.history[kind].append((self.version, kind_of_event, item))
         if kind not in self.muted:
             self.say(kind, _line(kind_of_event, item))
 
@@ -380,6 +396,10 @@ class ApiDouble:
         event = await request.json()
         self.events.append(event)
         return web.json_response(event, status=201)
+
+
+async def _not_found(_: web.Request) -> web.StreamResponse:
+    return status(404, "NotFound")
 
 
 def _selected(item: Object, request: web.Request) -> bool:

@@ -243,6 +243,36 @@ async def events_are_lost_until_the_watch_is_too_old(stage: Stage) -> AsyncItera
         stage.double.close_watches(kind)
 
 
+@act(loop__self_check__CHECK_EVERY=0.05, loop__self_check__LOOK_EVERY=0.005)
+async def events_are_lost_and_no_watch_ever_ends(stage: Stage) -> AsyncIterator[None]:
+    double = stage.double
+    double.put("pods", wire_pod("leaves", node="node-1", memory="15Gi"))
+    double.put("pods", wire_pod("shrinks", node="node-2", memory="15Gi"))
+    yield
+    await watched(double, *KINDS)
+    for where in ("node-1", "node-2", "node-9"):
+        at_home = {"nodeSelector": {"kubernetes.io/hostname": where}}
+        double.put("pods", wire_pod(f"for-{where}", spec=at_home, memory="4Gi"))
+    await until(lambda: len(double.patches) == 3)
+    watches = {kind: double.requests["WATCH", kind] for kind in KINDS}
+    double.muted |= set(KINDS)
+    double.delete("pods", "leaves")
+    double.put("pods", wire_pod("shrinks", node="node-2", memory="1Gi"))
+    double.put("pods", wire_pod("comes", node="node-1", memory="1Gi"))
+    double.put("pods", wire_pod("new", memory="1Gi"))
+    double.put("nodes", wire_node("node-2", memory="12Gi"))
+    double.put("nodes", wire_node("node-9"))
+    double.muted.clear()
+
+    def all_found() -> bool:
+        for kind in ("nodes", "pods"):
+            double.bookmark(kind)
+        return all(double.node_of(name) for name in ("for-node-1", "for-node-2", "for-node-9", "new"))
+
+    await until(all_found)
+    assert watches == {kind: double.requests["WATCH", kind] for kind in KINDS}
+
+
 @act()
 async def uids_are_swapped(stage: Stage) -> AsyncIterator[None]:
     double = stage.double

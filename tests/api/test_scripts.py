@@ -8,10 +8,12 @@ import gc
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.api.double import KINDS, ApiDouble
+from tests.api.memory import in_use
 from tests.api.running import Token, running, until
 from tests.api.scripts import ACTS, Act, Stage
 from tests.api.truth import differences
@@ -19,9 +21,9 @@ from tests.unit.objects import wire_node, wire_pod
 
 #: Every time that the scheduler waits for the server or before it tries again, in seconds.
 WAITS = {
-    "api.reflector.FIRST_WAIT": 0.01,
-    "api.reflector.LONGEST_WAIT": 0.05,
-    "api.client.LONGEST_RETRY_AFTER": 0.05,
+    "api.reflector.FIRST_WAIT": 0.005,
+    "api.reflector.LONGEST_WAIT": 0.02,
+    "api.client.LONGEST_RETRY_AFTER": 0.02,
     "loop.binder.FIRST_WAIT": 0.01,
     "loop.binder.LONGEST_WAIT": 0.05,
     "loop.reporter.WAIT": 0.01,
@@ -34,10 +36,39 @@ MOST_OF_ONE_TEXT = 2
 MOST_TEXTS = 210
 OURS = ("turb_kub", "asyncio", "aiohttp.client")
 MEBIBYTE = 2**20
+#: Bytes by which the process may have grown at the end of any script, its scheduler running and its server empty.
+MOST_GROWTH = 20 * MEBIBYTE
 
 
-async def perform(act: Act, monkeypatch: pytest.MonkeyPatch) -> ApiDouble:
-    """Play a script against the real loop, wait until scheduler and server agree, and see that nothing is left over."""
+class Memory:
+    """What the process used before all scripts."""
+
+    def __init__(self) -> None:
+        self._before = in_use()
+
+    def grown(self) -> int:
+        """Return by how many bytes it has grown since, over all scripts until now."""
+        return in_use() - self._before
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Memory]:
+    """The memory once a script has filled what is filled but once (modules, caches)."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        asyncio.run(perform(ACTS["uids_are_swapped"], monkeypatch, lambda: None))
+    gc.collect()
+    # What is there now stays; no collection need look at it again.
+    gc.freeze()
+    yield Memory()
+    gc.unfreeze()
+
+
+async def perform(act: Act, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> ApiDouble:
+    """Play a script against the real loop, wait until scheduler and server agree, and see that nothing is left over.
+
+    Args:
+        then: called in the end, while the scheduler still runs, with a server that was emptied.
+    """
     with monkeypatch.context() as patched:
         for name, seconds in (WAITS | act.waits).items():
             patched.setattr(f"turb_kub.{name}", seconds)
@@ -54,6 +85,8 @@ async def perform(act: Act, monkeypatch: pytest.MonkeyPatch) -> ApiDouble:
                     await anext(script)
                 await _goes_on(double)
                 await _agree(scheduler, double)
+                await _forget_all(scheduler, double)
+                then()
             await until(lambda: not double.connections)
             await until(lambda: asyncio.all_tasks() == before)
     return double
@@ -64,6 +97,13 @@ async def _goes_on(double: ApiDouble) -> None:
     double.put("nodes", wire_node("probe"))
     double.put("pods", wire_pod("probe", spec={"nodeSelector": {"kubernetes.io/hostname": "probe"}}, memory="1Mi"))
     await until(lambda: double.node_of("probe") == "probe")
+
+
+async def _forget_all(scheduler, double):
+    """Empty the server, and wait until the scheduler has heard of it."""
+    double.forget_all()
+    await until(lambda: not (scheduler.cluster.node_count or scheduler.cluster.pod_count or len(scheduler.queue)))
+    await _agree(scheduler, double)
 
 
 async def _agree(scheduler, double):
@@ -81,8 +121,10 @@ def told(caplog: pytest.LogCaptureFixture) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", ACTS)
-async def test_after_every_script(name, monkeypatch, caplog):
-    double = await perform(ACTS[name], monkeypatch)
+async def test_after_every_script(name, memory, monkeypatch, caplog):
+    grown: list[int] = []
+    double = await perform(ACTS[name], monkeypatch, lambda: grown.append(memory.grown()))
+    assert grown[0] <= MOST_GROWTH
     gc.collect()  # what was not awaited or not closed complains now
     assert double.most_watching <= len(KINDS)
     assert double.most_open <= IN_FLIGHT + 8

@@ -65,6 +65,18 @@ async def test_a_burst_spreads_and_overfills_no_node(double):
     assert sorted((homes.count("node-1"), homes.count("node-2"))) == [3, 4]
 
 
+@pytest.mark.parametrize(("in_flight", "most"), [(1, 11), (3, 11), (4, 12)])
+async def test_a_burst_takes_no_more_connections_than_are_stated(double, in_flight, most):
+    async with running(Token(double.url), binds_in_flight=in_flight):
+        for number in range(20):
+            double.put("pods", wire_pod(f"p{number}", memory="1Mi"))
+            double.put("pods", wire_pod(f"w{number}", memory="640Gi", spec={"nodeSelector": {"no": str(number)}}))
+        await until(lambda: all(double.node_of(f"p{number}") for number in range(20)))
+        await until(lambda: len(double.patches) == 20)
+    assert double.most_watching == 10
+    assert 10 < double.most_open <= most
+
+
 async def test_a_pod_that_fits_nowhere_gets_one_condition_one_event_and_room_when_it_appears(double):
     double.put("pods", wire_pod("big", node="node-1", memory="2Gi"))
     double.put("pods", wire_pod("big2", node="node-2", memory="2Gi"))
@@ -513,6 +525,16 @@ async def test_an_event_that_is_refused_does_not_hold_up_anything(double):
             double.put("pods", wire_pod(f"p{number}"))
             await placed_at_last(scheduler, double, f"p{number}")
         await until(lambda: len(double.events) == 2)
+
+
+async def test_an_event_that_is_already_there_when_it_is_posted_again_counts_as_written(double, monkeypatch, caplog):
+    monkeypatch.setattr("turb_kub.loop.reporter.WAIT", 0.01)
+    double.fault("POST", "events", cuts_off(), answers(409, "AlreadyExists"))
+    async with running(Token(double.url)) as scheduler:
+        double.put("pods", wire_pod("p"))
+        await until(lambda: double.requests["POST", "events"] == 2)
+    assert scheduler.metrics.registry.get_sample_value("turb_kub_events_dropped_total") == 0
+    assert "cannot write events" not in caplog.text
 
 
 async def test_a_condition_that_could_not_be_written_is_written_all_the_same(double, monkeypatch):

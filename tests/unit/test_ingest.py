@@ -187,6 +187,7 @@ def test_an_assumed_pod_is_confirmed_by_a_malformed_state_that_is_bound(parts):
     parts.cluster.assume(pod("p", memory="1Gi", node="a"))
     parts.pods.changed(raw(malformed(wire_pod("p"))))
     assert parts.cluster.is_assumed("uid-default-p")
+    assert "uid-default-p" in parts.queue
     parts.pods.changed(raw(malformed(wire_pod("p", node="a"))))
     assert not parts.cluster.is_assumed("uid-default-p")
     assert [one.memory for one in parts.cluster.pods_on("a")] == [2**30]

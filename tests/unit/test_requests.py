@@ -51,6 +51,12 @@ def test_a_malformed_quantity_is_an_error_and_no_number():
         pod("p", memory="5mi")
 
 
+@pytest.mark.parametrize("spec", [{}, {"overhead": {"memory": "-2"}}], ids=["of a container", "of the overhead"])
+def test_an_amount_below_nothing_is_an_error_and_gives_no_room_away(spec):
+    with pytest.raises(QuantityError, match="memory is negative"):
+        pod("p", spec=spec, memory="1" if spec else "-1")
+
+
 # Properties: what must hold of the formula whatever it is
 
 amounts = st.dictionaries(

@@ -51,7 +51,8 @@ def accounting_of(settings: Settings) -> Accounting:
 def requests_in_flight(settings: Settings) -> int:
     """Return how many connections there may be for all but watches.
 
-    So many that the API server never sees more than `BESIDE_BINDINGS` besides one for each binding in flight.
+    So many that the API server never sees more than `BESIDE_BINDINGS` besides one for each binding in flight; at least
+    one, which with one or two bindings in flight is beyond that, since each watch needs a connection of its own.
     """
     watches = 3 + len(STORAGE_KINDS)
     return max(1, min(settings.binds_in_flight, settings.binds_in_flight + BESIDE_BINDINGS - watches))

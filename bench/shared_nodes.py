@@ -1,10 +1,12 @@
 """How often two schedulers overfill a node that both fill at full speed, with the guard of shared nodes and without.
 
-    .venv/bin/python -m bench.shared_nodes [--guard auto --guard never] [--rounds N]
+    .venv/bin/python -m bench.shared_nodes [--guard auto --guard never] [--rounds N] [--qps 50]
 
-On a bare API server, turb-kub and the real kube-scheduler (without its limit of requests a second) are both held while
-nodes are emptied and pods are made for both, for each alone more than there is room for, and let go at the same moment.
-A round is over when every node is full. Each pod asks for the same memory, so that a node has a number of places.
+On a bare API server, turb-kub and the real kube-scheduler (without its limit of requests a second, unless `--qps` sets
+one) are both held while nodes are emptied and as many pods are made for each, together more than there is room for.
+turb-kub is let go first and kube-scheduler once turb-kub has begun to bind, so that both fill the nodes at once: after
+such a hold turb-kub takes longer to catch up, by which time the nodes would be full. A round is over when every node is
+full. Each pod asks for the same memory, so that a node has a number of places.
 
 Who overfills is whose bind came last: of each node the pods are taken in the order of the resourceVersion at which they
 got their node, as a watch tells it, and a pod that finds no place left is one overcommit of its scheduler's. It takes
@@ -37,7 +39,7 @@ from turb_kub.objects.pod import decode_pod
 from turb_kub.objects.wire import Decoder, WatchEvent, WireList
 
 from tests.ansible.conftest import WITH_SCHEDULER, find_programs
-from tests.cluster.control_plane import ControlPlane, _free_ports, control_plane
+from tests.cluster.control_plane import ControlPlane, _free_ports, control_plane, end_with_parent
 
 OURS, THEIRS = "turb-kub", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
@@ -60,6 +62,8 @@ class Binds:
     #: Nodes of the pods that have one, by uid.
     seen: set[str] = field(default_factory=set)
     last: float = 0.0
+    #: When each scheduler's last bind was seen.
+    lasts: dict[str, float] = field(default_factory=dict)
 
     def take(self, event: WatchEvent) -> int:
         """Take an event of a pod; return its resourceVersion."""
@@ -67,7 +71,7 @@ class Binds:
         if event.type != "DELETED" and pod.node_name and pod.uid not in self.seen:
             self.seen.add(pod.uid)
             self.on.setdefault(pod.node_name, []).append((pod.resource_version, pod.scheduler_name))
-            self.last = time.monotonic()
+            self.last = self.lasts[pod.scheduler_name] = time.monotonic()
         return pod.resource_version
 
     def full(self) -> int:
@@ -89,6 +93,8 @@ class Outcome:
     binds: Counter[str] = field(default_factory=Counter)
     overcommits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    #: Of each round the seconds by which turb-kub placed its last pod after kube-scheduler its last.
+    later: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
 
     def line(self) -> str:
@@ -99,6 +105,7 @@ class Outcome:
             parts.append(f"{name} {over} of {bound} binds too many ({share:.1f} in 10,000);")
         parts.append(f"reads {self.metrics.get('turb_kub_fresh_reads_total', 0):.0f},")
         parts.append(f"conflicts avoided {self.metrics.get('turb_kub_conflicts_avoided_total', 0):.0f};")
+        parts.append(f"last bind {min(self.later):.1f} to {max(self.later):.1f} s after kube-scheduler's;")
         parts.append(f"{sum(self.binds.values()) / self.seconds:.0f} binds a second")
         return " ".join(parts)
 
@@ -141,12 +148,16 @@ class Bench:
         await self.call("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
         return _lists.decode(await self.call("GET", PODS, limit="1")).metadata.resourceVersion
 
-    async def round(self, held: list["subprocess.Popen[bytes]"]) -> tuple[Binds, float]:
-        """One round with these processes held while it is prepared. Returns its binds and the seconds it took."""
+    async def round(self, ours: "subprocess.Popen[bytes]", theirs: "subprocess.Popen[bytes]") -> tuple[Binds, float]:
+        """One round with both schedulers held while it is prepared. Returns its binds and the seconds it took."""
         binds = Binds(self._places)
-        with _held(held):
-            watching = asyncio.create_task(self._watch(await self.empty(), binds))
-            await self.make_pods()
+        with _held(theirs):
+            with _held(ours):
+                watching = asyncio.create_task(self._watch(await self.empty(), binds))
+                await self.make_pods()
+            began = time.monotonic()
+            while not (binds.seen or watching.done()) and time.monotonic() - began < PATIENCE:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         began = time.monotonic()
         try:
             while binds.full() < len(self._nodes) or time.monotonic() - binds.last < QUIET:
@@ -172,14 +183,12 @@ class Bench:
 
 
 @contextlib.contextmanager
-def _held(processes: list["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
+def _held(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
 
 
 @contextlib.asynccontextmanager
@@ -190,7 +199,10 @@ async def _turb_kub(plane: ControlPlane, guard: str) -> AsyncIterator[tuple["sub
     command = [sys.executable, "-m", "turb_kub", "run", "--kubeconfig", str(plane.kubeconfig)]
     with (plane.folder / f"turb-kub-{guard}.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: ASYNC220 - it only forks, and nothing else runs here yet
-            [*command, "--http-port", str(port), "--shared-node-guard", guard], stdout=log, stderr=log
+            [*command, "--http-port", str(port), "--shared-node-guard", guard],
+            stdout=log,
+            stderr=log,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - it makes one system call
         )
     try:
         while not _answer(f"{url}/readyz"):  # noqa: ASYNC110 - another process is waited for
@@ -224,15 +236,19 @@ async def _run(options: argparse.Namespace, plane: ControlPlane) -> list[Outcome
     async with Client(await load_credentials(str(plane.kubeconfig), None)) as client:
         bench = Bench(client, options.nodes, options.places, options.spare)
         await bench.make_nodes()
-        with plane.kube_scheduler() as theirs:
+        limits: dict[str, Any] = {
+            "clientConnection": {"kubeconfig": str(plane.kubeconfig), "qps": options.qps, "burst": 2 * options.qps}
+        }
+        with plane.kube_scheduler(**(limits if options.qps else {})) as theirs:
             for guard in options.guard:
                 outcome = Outcome(guard)
                 async with _turb_kub(plane, guard) as (ours, metrics):
                     for _ in range(options.rounds):
-                        binds, seconds = await bench.round([ours, theirs.process])
+                        binds, seconds = await bench.round(ours, theirs.process)
                         outcome.binds += binds.binds()
                         outcome.overcommits += binds.overcommits()
                         outcome.seconds += seconds
+                        outcome.later.append(binds.lasts.get(OURS, 0.0) - binds.lasts.get(THEIRS, 0.0))
                         print(f"guard {guard}: {dict(binds.overcommits())} of {dict(binds.binds())}", file=sys.stderr)
                     outcome.metrics = _metrics(_answer(metrics))
                 outcomes.append(outcome)
@@ -246,12 +262,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--guard", action="append", choices=["auto", "always", "never"], help="default: auto and never")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=60)
     parser.add_argument("--places", type=int, default=10, help="pods that fit a node")
-    parser.add_argument("--spare", type=float, default=1.1, help="pods beyond the places there are, as a share of them")
+    parser.add_argument("--spare", type=float, default=0.5, help="pods beyond the places there are, as a share of them")
+    parser.add_argument(
+        "--qps", type=int, default=0, help="kube-scheduler's requests a second, in bursts twice as many"
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     options.guard = options.guard or ["auto", "never"]
+    # As an exception, so that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))
     programs = find_programs(**WITH_SCHEDULER)
     with (
         tempfile.TemporaryDirectory(prefix="turb-kub-bench-") as folder,

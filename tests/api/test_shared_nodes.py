@@ -201,3 +201,45 @@ async def test_a_pod_deleted_while_its_node_is_read_is_not_bound(double):
         await until(lambda: count(scheduler, "fresh_reads", result="done") == 1)
         await until(lambda: agrees(scheduler, double))
     assert double.requests["POST", "pods/binding"] == 0
+
+
+async def takes_half_before_a_bind(double):
+    """Another scheduler takes half of the only node just before our look at it. Returns ours when p is bound."""
+    double.delete("nodes", "node-2", "")
+    double.delete("pods", "theirs-node-1")
+
+    async def takes_half(_):
+        double.muted.add("pods")
+        double.put("pods", wire_pod("filler", node="node-1", scheduler=THEIRS, memory="8Gi"))
+        double.muted.discard("pods")
+
+    async with running(Token(double.url), shared_node_guard="always") as scheduler:
+        double.fault("GET", "pods", takes_half)
+        double.put("pods", wire_pod("p", memory="1Gi"))
+        await until(lambda: double.node_of("p"))
+        await until(lambda: agrees(scheduler, double))
+        await until(lambda: [event for event in double.events if event["reason"] == "Scheduled"])
+        assert scheduler.queue.rescued_by_flush == 0
+        return scheduler
+
+
+async def test_a_pod_that_would_take_what_another_scheduler_is_about_to_waits_a_moment_and_is_bound_once(double):
+    scheduler = await takes_half_before_a_bind(double)
+    (refused, _) = double.events
+    assert refused["reason"] == "FailedScheduling"
+    assert refused["note"] == "0/1 nodes are available: 1 node(s) are being filled by another scheduler."
+    assert count(scheduler, "conflicts_avoided") == 1
+    # It was turned back once, and not tried again before the time was over.
+    assert double.requests["GET", "pods"] == 3
+    assert double.requests["POST", "pods/binding"] == 1
+
+
+async def test_never_leaves_nothing_to_another_scheduler(double):
+    double.delete("nodes", "node-2", "")
+    async with running(Token(double.url), shared_node_guard="never") as scheduler:
+        double.put("pods", wire_pod("filler", node="node-1", scheduler=THEIRS, memory="8Gi"))
+        double.put("pods", wire_pod("next", scheduler=THEIRS, memory="8Gi"))
+        await until(lambda: scheduler.cluster.placed("uid-default-filler"))
+        double.put("pods", wire_pod("p", memory="8Gi"))
+        await until(lambda: double.node_of("p") and agrees(scheduler, double))
+        assert not scheduler.cluster.foreign.active

@@ -4,16 +4,18 @@ There is no controller manager and no kubelet. So nodes are plain objects: nothi
 them, nothing binds claims or runs pods. What a test writes is the whole truth until it writes something else.
 
 All listen on 127.0.0.1 on ports that were free, write into one folder, and are ended by their process ids, also when
-one of them does not start.
+one of them does not start, and by the kernel when whoever started them is killed.
 """
 
 import base64
+import ctypes
 import json
 import secrets
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +34,9 @@ GRACE = 10.0
 #: ServiceAccount waits for a controller's tokens; TaintNodesByCondition taints every new node not-ready, for a
 #: controller to take away; StorageObjectInUseProtection has claims and volumes wait for a controller when deleted.
 ADMISSION_OFF = ("ServiceAccount", "TaintNodesByCondition", "StorageObjectInUseProtection")
+
+#: prctl(2): the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 
 
 class NotStarted(Exception):
@@ -171,7 +176,12 @@ def _running(name: str, command: list[str], folder: Path) -> Iterator[Process]:
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - it makes one system call
         )
     try:
         yield Process(name, process, log)
@@ -182,6 +192,12 @@ def _running(name: str, command: list[str], folder: Path) -> Iterator[Process]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def end_with_parent() -> None:
+    """Have this process, just forked, killed when its parent ends in whatever way, SIGKILL among them (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -11,6 +11,7 @@ from turb_kub.decision.filters import (
     node_closed,
     node_ports,
     pod_topology_spread,
+    shared_nodes,
 )
 from turb_kub.decision.filters.node_resources import OVER_LIMIT, TOO_MANY_PODS
 from turb_kub.decision.policy import Policy
@@ -39,6 +40,7 @@ def test_every_reason_is_described():
         inter_pod_affinity.NOT_APART,
         inter_pod_affinity.KEPT_AWAY,
         kubelet_rejection.REASON,
+        shared_nodes.REASON,
     ):
         assert f"`{reason}`" in TEXT
 

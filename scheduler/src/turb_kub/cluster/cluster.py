@@ -39,7 +39,7 @@ _COUNTED = (
     *("claims", "of_every_node"),
 )
 #: The arrays that hold amounts, by name.
-_AMOUNTS = ("allocatable", "requested", "free", "ceiling", "budgeted", "headroom", "load")
+_AMOUNTS = ("allocatable", "requested", "free", "ceiling", "budgeted", "headroom", "load", "others")
 
 
 class Cluster:
@@ -53,6 +53,7 @@ class Cluster:
         budgeted: bytes taken of the ceiling.
         headroom: bytes left under the ceiling, perhaps negative.
         load: bytes by which nodes are ranked.
+        others: how many pods of other schedulers the node holds, static and DaemonSet ones left out.
         name_rank: the node's place when all are sorted by name; ties end there.
         changes: what happened that could let a waiting pod in, for the queue to take.
     """
@@ -70,6 +71,7 @@ class Cluster:
         self.budgeted: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.headroom: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.load: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.others: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.name_rank: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         #: Slots whose node (not its pods) changed, oldest first, and how many older ones were dropped.
         self._changes: list[int] = []
@@ -91,7 +93,7 @@ class Cluster:
         self.topology = Topology()
         self.pod_counts = PodCounts()
         #: Pods of other schedulers.
-        self.foreign = ForeignPods(self.accounting.scheduler_name)
+        self.foreign = ForeignPods(self.accounting.scheduler_name, self.changes)
         #: Unbound pods for which room was made.
         self.nominated = NominatedPods()
         #: Nodes whose kubelet turned pods away.
@@ -156,7 +158,7 @@ class Cluster:
         self.ceiling[slot] = self._ceiling(node, int(self.allocatable[slot, MEMORY]))
         self.headroom[slot] = self.ceiling[slot] - self.budgeted[slot]
         self._note_change(slot)
-        self.changes.slots.add(slot)
+        self._note_slot(slot)
         return True
 
     def remove_node(self, name: str) -> bool:
@@ -167,6 +169,7 @@ class Cluster:
         self.nodes[slot] = None
         self.changes.domains = True
         self.present[slot] = False
+        self.foreign.forget_slot(slot)
         for array in self._amounts():
             array[slot] = 0
         self._empty.append(slot)
@@ -223,6 +226,11 @@ class Cluster:
     def pods_on(self, node_name: str) -> list[Pod]:
         """Pods that the node holds or is about to hold, terminal ones left out."""
         return list(self._by_node.get(node_name, {}).values())
+
+    def others_on(self, node_name: str) -> int:
+        """How many pods of other schedulers a node holds, static and DaemonSet ones left out."""
+        slot = self._slots.get(node_name)
+        return 0 if slot is None else int(self.others[slot])
 
     def assume(self, pod: Pod) -> None:
         """Count a pod on `pod.node_name` before the API server has confirmed it."""
@@ -295,11 +303,18 @@ class Cluster:
             # It kept pods away from its node, and with a term from more than that.
             self.changes.everywhere |= bool(pod.affinity.required_anti)
 
+    def note_arrival(self, pod: Pod) -> None:
+        """Take note that another scheduler has just put a pod on its node; `foreign.settle` ends that."""
+        slot = self._slots.get(pod.node_name)
+        if slot is not None:
+            columns, amounts = self.taken(pod)
+            self.foreign.arrive(pod.uid, slot, columns, amounts, self.accounting.budget(pod))
+
     def note_relief(self, node_name: str) -> None:
         """Take note that a node may take pods now that it did not take before."""
         slot = self._slots.get(node_name)
         if slot is not None:
-            self.changes.slots.add(slot)
+            self._note_slot(slot)
 
     def moves_since(self, position: int) -> tuple[list[tuple[Pod, int]] | None, int]:
         """Return the pods put on a node (+1) or taken from it (-1) since a position, and the position now.
@@ -382,12 +397,13 @@ class Cluster:
         for slot in [slot for slot, _ in self.each_node()] if slots is None else slots:
             node = self.node_at(slot)
             requested = np.zeros_like(self.requested[slot])
-            budgeted = load = 0
+            budgeted = load = others = 0
             for pod in self.pods_on(node.name):
                 columns, amounts = self.taken(pod)
                 requested[columns] += np.array(amounts, dtype=np.int64)
                 budgeted += self.accounting.budget(pod)
                 load += self.accounting.load(pod)
+                others += self.foreign.counts(pod)
             if not np.array_equal(requested, self.requested[slot]):
                 wrong.append(
                     f"{node.name}: requested {self.requested[slot].tolist()}, pods sum to {requested.tolist()}"
@@ -398,6 +414,8 @@ class Cluster:
                 wrong.append(f"{node.name}: headroom is not what the ceiling leaves")
             if (budgeted, load) != (int(self.budgeted[slot]), int(self.load[slot])):
                 wrong.append(f"{node.name}: budget and load {budgeted}, {load} differ from the sums kept")
+            if others != int(self.others[slot]):
+                wrong.append(f"{node.name}: {others} pods of other schedulers differ from the count kept")
         return wrong
 
     def recount(self, slot: int) -> None:
@@ -405,7 +423,7 @@ class Cluster:
         node = self.node_at(slot)
         self.requested[slot] = 0
         self.free[slot] = self.allocatable[slot]
-        self.budgeted[slot] = self.load[slot] = 0
+        self.budgeted[slot] = self.load[slot] = self.others[slot] = 0
         self.headroom[slot] = self.ceiling[slot]
         for pod in self.pods_on(node.name):
             self._count(pod, +1)
@@ -418,7 +436,6 @@ class Cluster:
         self.ports.take(pod)
         self.standing_terms.take(pod)
         self._note_move(pod, +1)
-        self.foreign.take(pod)
         if pod.claims:
             self.volumes.use(pod)
         self._count(pod, +1)
@@ -439,7 +456,6 @@ class Cluster:
             self.changes.everywhere = True
         self.standing_terms.release(pod)
         self._note_move(pod, -1)
-        self.foreign.release(pod)
         if pod.claims:
             self.volumes.leave(pod)
         self._count(pod, -1)
@@ -468,10 +484,16 @@ class Cluster:
         self.budgeted[slot] += sign * budget
         self.headroom[slot] -= sign * budget
         self.load[slot] += sign * self.accounting.load(pod)
+        self.others[slot] += sign * self.foreign.counts(pod)
 
     def _ceiling(self, node: Node, allocatable: int) -> int:
         limit = node.memory_limit if node.memory_limit is not None else self.accounting.node_memory_limit
         return allocatable if limit is None else min(limit, allocatable)
+
+    def _note_slot(self, slot: int) -> None:
+        self.changes.slots.add(slot)
+        # Where one more node can take what another scheduler has still to place, less of it goes to each of the others.
+        self.changes.everywhere |= self.foreign.expected
 
     def _note_change(self, slot: int) -> None:
         self._changes.append(slot)

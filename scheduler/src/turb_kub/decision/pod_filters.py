@@ -13,6 +13,7 @@ from turb_kub.decision.filters import (
     node_volume_limits,
     nominated_pods,
     pod_topology_spread,
+    shared_nodes,
     volume_binding,
     volume_restrictions,
     volume_zone,
@@ -41,9 +42,10 @@ _KUBE_SCHEDULERS: tuple[PodFilter, ...] = (
 
 #: They look at what the nodes hold, and are asked for every decision.
 POD_FILTERS: tuple[PodFilter, ...] = (
-    # kube-scheduler has none like the first and the last.
+    # kube-scheduler has none like the first and the last two.
     node_closed.FILTER,
     *_KUBE_SCHEDULERS,
     nominated_pods.filter_of(_KUBE_SCHEDULERS),
     kubelet_rejection.FILTER,
+    shared_nodes.FILTER,
 )

@@ -85,6 +85,8 @@ class Binder:
         self._clock = clock
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Called with the seconds from the start of a bind, the read before it included, to its answer.
+        self.took: Callable[[float], None] = lambda seconds: None
         #: Those that wait for volumes, perhaps for minutes: they hold no slot, and are dropped at the end.
         self._waiting: set[asyncio.Task[None]] = set()
         #: When each pod was bound that the watch has not confirmed yet, by uid.
@@ -220,10 +222,12 @@ class Binder:
         return fits
 
     async def _carry_out(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
+        started = self._clock()
         if not await self._may_bind(pod, assumed):
             self.notify()
             return
         outcome = await bind(self._client, pod, assumed.node_name)
+        self.took(self._clock() - started)
         match outcome.answer:
             case Answer.BOUND:
                 if self._cluster.is_assumed(pod.uid):

@@ -191,6 +191,12 @@ class PodSink:
         self._finished: dict[str, int] = {}
         #: Called, once each, with pods of ours that the kubelet turned away.
         self.rejected: Callable[[Pod], None] = lambda pod: None
+        #: Whether the first list is taken: what it holds was there before and is no news.
+        self._listed = False
+        #: Called, once each, with pods that another scheduler has put on a node since.
+        self.arrived: Callable[[Pod], None] = lambda pod: None
+        #: Called with the name of another scheduler of which something was seen since: a new pod, or a verdict on one.
+        self.at_work: Callable[[str], None] = lambda scheduler_name: None
         #: Called with the uid of a pod that is gone, whether or not it was known.
         self.left: Callable[[str], None] = lambda uid: None
         self.notify: Callable[[], None] = lambda: None
@@ -200,7 +206,7 @@ class PodSink:
         listed = {one.uid for one in identities}
         self._set_aside.keep_only({one.ident for one in identities})
         self._finished = {uid: version for uid, version in self._finished.items() if uid in listed}
-        self._cluster.foreign.waiting &= listed
+        self._cluster.foreign.keep_only(listed)
         # Where one has no uid that can be read, it may be any that seems gone: no room is given away.
         if "" not in listed:
             for key, uid in list(self._uids.items()):
@@ -208,6 +214,7 @@ class PodSink:
                     self._gone(key, uid)
         for item in items:
             self.changed(item)
+        self._listed = True
 
     def changed(self, item: msgspec.Raw) -> None:
         try:
@@ -222,7 +229,7 @@ class PodSink:
         gone = _identity(item)
         self._set_aside.mended(gone.ident)
         self._finished.pop(gone.uid, None)
-        self._cluster.foreign.waiting.discard(gone.uid)
+        self._cluster.foreign.wait_no_more(gone.uid)
         if self._uids.get((gone.namespace, gone.name)) == gone.ident:
             self._gone((gone.namespace, gone.name), gone.ident)
 
@@ -332,19 +339,22 @@ class PodSink:
             else:
                 self._queue.remove(pod.uid)
         self._cluster.withdraw(pod.uid)
+        known = self._cluster.placed(pod.uid) is not None
         if pod.terminal:
             self._uids.pop(key, None)
         else:
             self._uids[key] = pod.uid
         self._cluster.set_pod(pod)
+        if self._listed and not (known or pod.terminal) and self._cluster.foreign.counts(pod):
+            self.arrived(pod)
         self.notify()
 
     def _note_waiting(self, pod: Pod) -> None:
         ours = pod.scheduler_name == self._cluster.accounting.scheduler_name
         if ours or pod.node_name or pod.gates or pod.deleting or pod.terminal or pod.of_every_node:
-            self._cluster.foreign.waiting.discard(pod.uid)
-        else:
-            self._cluster.foreign.waiting.add(pod.uid)
+            self._cluster.foreign.wait_no_more(pod.uid)
+        elif self._cluster.foreign.wait(pod, self._cluster.accounting.budget(pod)) and self._listed:
+            self.at_work(pod.scheduler_name)
 
     def _nominated(self, pod: Pod) -> None:
         if pod.reserves:

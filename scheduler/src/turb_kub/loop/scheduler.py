@@ -14,13 +14,14 @@ from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.decide import decide
 from turb_kub.decision.policy import Policy
+from turb_kub.loop.arrivals import Arrivals
 from turb_kub.loop.binder import Binder
 from turb_kub.loop.ingest import NamespaceSink, NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
 from turb_kub.loop.reporter import Reporter
 from turb_kub.loop.self_check import SelfCheck
-from turb_kub.loop.shared_nodes import SharedNodeGuard
+from turb_kub.loop.shared_nodes import NEVER, SharedNodeGuard
 from turb_kub.loop.storage import StorageSink
 from turb_kub.loop.volumes import VolumeBinder
 from turb_kub.objects.pod import Pod
@@ -114,6 +115,10 @@ class Scheduler:
             in_flight=settings.binds_in_flight,
             clock=clock,
         )
+        self._arrivals = Arrivals(self.cluster, clock)
+        if settings.shared_node_guard != NEVER:
+            self._pods.arrived, self._pods.at_work = self._arrivals.note, self._arrivals.note_work
+            self._binder.took = self._arrivals.bind_took
         self.self_check = SelfCheck(
             client, self.cluster, metrics, {"node": (self._nodes, nodes), "pod": (self._pods, pods)}
         )
@@ -205,10 +210,10 @@ class Scheduler:
         while not self._stopping.is_set():
             self._work.clear()
             now = self._clock()
-            self._rejections.end(now)
+            self._end_what_is_over(now)
             due = self.queue.due_in(now)
             if due != 0.0:
-                await self._wait_for_work(_earlier(due, self._rejections.due_in(now)))
+                await self._wait_for_work(_earliest(due, self._rejections.due_in(now), self._arrivals.due_in(now)))
                 continue
             await self._binder.slot()
             taken = 0
@@ -221,7 +226,7 @@ class Scheduler:
 
     def _decide_one(self) -> bool:
         """Decide the next pod. Tells whether the binder's slot was taken for it; where not, nothing was due."""
-        self._rejections.end(self._clock())
+        self._end_what_is_over(self._clock())
         while (pod := self.queue.pop(self._clock())) is not None:
             began = self._clock()
             try:
@@ -236,6 +241,10 @@ class Scheduler:
             self.metrics.observe_attempt("unschedulable", self._clock() - began)
             self.reporter.unschedulable(pod, decision)
         return False
+
+    def _end_what_is_over(self, now: float) -> None:
+        self._rejections.end(now)
+        self._arrivals.end(now)
 
     def _could_not_decide(self, pod: Pod, error: Exception, began: float) -> None:
         log.debug("pod %s could not be decided", pod.key, exc_info=error)
@@ -264,6 +273,5 @@ class Scheduler:
             await action()
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    times = [time for time in (one, other) if time is not None]
-    return min(times) if times else None
+def _earliest(*times: float | None) -> float | None:
+    return min((time for time in times if time is not None), default=None)

@@ -53,8 +53,9 @@ class SharedNodeGuard:
 
     def guards(self, node_name: str) -> bool:
         """Whether the node's pods are to be read before a bind to it."""
-        foreign = self._cluster.foreign
-        return self._mode == ALWAYS or (self._mode == AUTO and (bool(foreign.waiting) or foreign.on(node_name) > 0))
+        return self._mode == ALWAYS or (
+            self._mode == AUTO and (bool(self._cluster.foreign.waiting) or self._cluster.others_on(node_name) > 0)
+        )
 
     async def still_fits(self, assumed: Pod) -> bool:
         """Read the node of an assumed pod and decide once more whether the pod fits there beside all others.

@@ -69,6 +69,8 @@ class Call:
         self.fate = Fate.ANSWERED
         self.arrived = False
         self.result: bytes | ApiError = b""
+        #: The server's version when it was sent.
+        self.sent_at = client.server.version
         #: The version up to which the sender had heard of everything when it sent this.
         self.known = min(client.server.heard(kind, version) for kind, version in client.known.items())
         #: What the pod asked, as far as the sender knew.
@@ -169,13 +171,16 @@ class SimulatedServer:
         self.streams: dict[str, Stream] = {}
         self.fates: dict[str, deque[Fate]] = {}
         self.under_way: dict[int, Call] = {}
+        #: Requests that are still to take effect, whether or not their sender waits for the answer.
+        self.coming: list[Call] = []
         self.violations: list[str] = []
         #: When somebody else last made a node harder to fit on, by name.
         self.harder_at: dict[str, int] = {}
         self.bound_by_us: list[str] = []
         self.events: dict[str, Object] = {}
-        #: Pods whose verdict may be written again: somebody changed them, or an answer went astray.
-        self.verdict_unsure: set[str] = set()
+        #: Pods whose verdict may be written again, and since which version: somebody changed them, or an answer went
+        #: astray.
+        self.verdict_unsure: dict[str, int] = {}
 
     # What the world does
 
@@ -189,8 +194,8 @@ class SimulatedServer:
 
     def change_pod(self, name: str, spec: Object, **meta: Any) -> None:
         pod = self.pods[name]
-        self.verdict_unsure.add(pod["metadata"]["uid"])
         self.put("pods", pod | {"metadata": pod["metadata"] | meta, "spec": pod["spec"] | spec})
+        self.verdict_unsure[pod["metadata"]["uid"]] = self.version
 
     def delete(self, kind: str, name: str) -> None:
         self.version += 1
@@ -206,11 +211,15 @@ class SimulatedServer:
         self.oldest[kind] = self.version
 
     def settle_calls(self, *, carried_out: bool) -> None:
-        """Decide about all requests under way, as when the process that sent them is gone."""
-        for call in list(self.under_way.values()):
-            if not call.arrived and carried_out:
+        """Decide about all requests that have not arrived, as when the process that sent them is gone.
+
+        None takes effect later: to start a process anew takes longer than a request can be late.
+        """
+        for call in list(self.coming):
+            if carried_out:
                 self._arrive(call)
             call.arrived = True
+        self.coming.clear()
         self.under_way.clear()
 
     def heard(self, kind: str, version: int) -> int:
@@ -261,6 +270,7 @@ class SimulatedServer:
             Fate.FORBIDDEN: (None, there, ApiError(403, "Forbidden", "no")),
         }[call.fate]
         if arrives is not None:
+            self.coming.append(call)
             self.loop.call_later(arrives, self._arrive, call)
         self.loop.call_later(heard, self._answer, call, answer)
 
@@ -268,6 +278,7 @@ class SimulatedServer:
         if call.arrived:
             return
         call.arrived = True
+        self.coming.remove(call)
         try:
             call.result = json.dumps(self._carry_out(call)).encode()
         except ApiError as error:
@@ -347,11 +358,12 @@ class SimulatedServer:
         before = pod["status"].get("conditions")
         if before and uid not in self.verdict_unsure and _verdict(before) == _verdict(conditions):
             self.violations.append(f"the same verdict was written twice: {_verdict(conditions)}")
-        if call.fate is Fate.ANSWERED:
-            self.verdict_unsure.discard(uid)
-        else:
-            self.verdict_unsure.add(uid)
         self.put("pods", pod | {"status": pod["status"] | {"conditions": conditions}})
+        if call.fate is not Fate.ANSWERED:
+            self.verdict_unsure[uid] = self.version
+        elif call.sent_at >= self.verdict_unsure.get(uid, 0):
+            # The verdict is on what the pod asks now, and its sender will know that it was written.
+            self.verdict_unsure.pop(uid, None)
         return self.pods[pod["metadata"]["name"]]
 
     def _audit(self, call: Call, pod: Object, node_name: str) -> None:

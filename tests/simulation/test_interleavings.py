@@ -42,6 +42,8 @@ MEMORY = st.sampled_from(["0Mi", "300Mi", "500Mi", "900Mi"])
 RESOURCES = st.sampled_from(["pods/binding", "pods/binding", "pods/binding", "pods/status", "pods", "nodes", "events"])
 KINDS = st.sampled_from(["pods", "pods", "nodes"])
 CHOSEN = Settings(node_mem_limit_mb=1500 * 2**20, binds_in_flight=3)
+SECONDS = st.sampled_from([0.0015, 0.004, 0.01, 0.05, 0.5, 3.0, 11.0, 40.0])
+UNDER_WAY = ("resized", "labelled", "made anew", "deleted")
 #: Long enough for every time-out, backoff and confirmation to be over, shorter than the slow flush.
 QUIET = 120.0
 FLUSHED = 700.0
@@ -59,6 +61,7 @@ class Interleavings(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.server = SimulatedServer(self.loop)
         self.made = 0
+        self.bound_by_others: set[str] = set()
         self.rescued, self.mended = 0, 0.0
         self._start()
 
@@ -89,6 +92,45 @@ class Interleavings(RuleBasedStateMachine):
             spec["schedulingGates"] = [{"name": "g"}]
         self._make(name, memory=memory, spec=spec)
 
+    @rule(
+        names=st.lists(PODS, min_size=2, max_size=5, unique=True),
+        memory=st.sampled_from(["300Mi", "500Mi", "900Mi"]),
+        fates=st.lists(st.sampled_from(Fate), max_size=2),
+        unheard=st.booleans(),
+        seconds=SECONDS,
+        leaves=st.sampled_from(["nobody", "deleted", "finished", "shrunk", "made anew"]),
+    )
+    def replicas_come_and_one_leaves(
+        self, names: list[str], memory: str, fates: list[Fate], unheard: bool, seconds: float, leaves: str
+    ) -> None:
+        """Often there is room for some of them only, so that one that leaves lets another in."""
+        self.server.put("nodes", wire_node("n1", memory="1000Mi"))
+        self.server.harder("n1")
+        for name in names:
+            if name not in self.server.pods:
+                self._make(name, memory=memory)
+        self.server.fates.setdefault("pods/binding", deque()).extend(fates)
+        self.loop.run(0.0005)
+        if unheard:
+            self.server.held.add("pods")
+        self.loop.run(seconds)
+        placed = [name for name in names if self.server.pods[name]["spec"].get("nodeName")]
+        if placed:
+            self._leave(placed[0], leaves)
+
+    def _leave(self, name: str, how: str) -> None:
+        pod = self.server.pods[name]
+        match how:
+            case "deleted":
+                self.server.delete("pods", name)
+            case "made anew":
+                self.server.delete("pods", name)
+                self._make(name, memory="300Mi")
+            case "finished":
+                self.server.put("pods", pod | {"status": pod["status"] | {"phase": "Succeeded"}})
+            case "shrunk":
+                self.server.change_pod(name, _asking("0Mi"))
+
     @rule(name=PODS, node=NODES, memory=MEMORY)
     def foreign_pod_is_made(self, name: str, node: str, memory: str) -> None:
         if name not in self.server.pods:
@@ -115,8 +157,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=WHICH, memory=MEMORY)
     def pod_is_resized(self, which: int, memory: str) -> None:
         name, pod = self._pick(which)
-        containers = [{"name": "app", "image": "x", "resources": {"requests": {"memory": memory}}}]
-        self.server.change_pod(name, {"containers": containers})
+        self.server.change_pod(name, _asking(memory))
         if pod["spec"].get("nodeName"):
             self.server.harder(pod["spec"]["nodeName"])
 
@@ -126,6 +167,29 @@ class Interleavings(RuleBasedStateMachine):
         name, _ = self._pick(which)
         spec: Object = {"schedulingGates": []} if ungated else {}
         self.server.change_pod(name, spec, labels={"changed": str(self.server.version)})
+
+    @rule(name=PODS, memory=MEMORY, after=MEMORY, what=st.sampled_from(UNDER_WAY), fate=st.sampled_from(Fate))
+    def pod_changes_while_its_binding_is_under_way(
+        self, name: str, memory: str, after: str, what: str, fate: Fate
+    ) -> None:
+        if name in self.server.pods:
+            self.server.delete("pods", name)
+        self._make(name, memory=memory)
+        self.server.fates.setdefault("pods/binding", deque()).appendleft(fate)
+        self.loop.run(0.0005)  # sent by now, and not there yet
+        if name not in self.server.pods or self.server.pods[name]["spec"].get("nodeName"):
+            return
+        match what:
+            case "resized":
+                self.server.change_pod(name, _asking(after))
+            case "labelled":
+                self.server.change_pod(name, {}, labels={"changed": str(self.server.version)})
+            case "made anew":
+                self.server.delete("pods", name)
+                self._make(name, memory=after)
+            case "deleted":
+                self.server.delete("pods", name)
+        self.loop.run(0.05)
 
     @precondition(there_are_pods)
     @rule(which=WHICH, phase=st.sampled_from(["Running", "Succeeded", "OutOfmemory"]))
@@ -143,6 +207,7 @@ class Interleavings(RuleBasedStateMachine):
         if not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
             self.server.change_pod(name, {"nodeName": node})
             self.server.harder(node)
+            self.bound_by_others.add(pod["metadata"]["uid"])
 
     @rule(
         name=NODES,
@@ -215,7 +280,7 @@ class Interleavings(RuleBasedStateMachine):
             task.cancel()
         self._start()
 
-    @rule(seconds=st.sampled_from([0.0015, 0.004, 0.01, 0.05, 0.5, 3.0, 11.0, 40.0]))
+    @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
         self.loop.run(seconds)
 
@@ -265,7 +330,12 @@ class Interleavings(RuleBasedStateMachine):
         assert not silent, "wait, and nobody says why"
         scheduled = [event["regarding"]["uid"] for event in server.events.values() if event["reason"] == "Scheduled"]
         assert len(scheduled) == len(set(scheduled))
-        assert set(scheduled) <= set(server.bound_by_us)
+        # Whoever bound a pod to the very node that we meant it for while our answer was lost: nobody can tell.
+        assert set(scheduled) <= {*server.bound_by_us, *self.bound_by_others}
+
+
+def _asking(memory: str) -> Object:
+    return {"containers": [{"name": "app", "image": "x", "resources": {"requests": {"memory": memory}}}]}
 
 
 def differences(scheduler: Scheduler) -> float:

@@ -30,12 +30,14 @@ BIN = ROOT / ".venv/bin"
 REPORT = ROOT / ".cache/test-report.txt"
 
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
+#: Two workers: fewer than most machines have cores, and as many as small ones do.
+WORKERS = "--numprocesses=2"
 PARTS = {
-    "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation"],
-    "api": [*PYTEST, "tests/api"],
+    "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation", WORKERS, "--dist=worksteal"],
+    "api": [*PYTEST, "tests/api", WORKERS, "--dist=loadfile"],
     "cluster": [*PYTEST, "tests/cluster"],
     # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
-    "ansible": [*PYTEST, "tests/ansible", "--numprocesses=2", "--dist=loadfile"],
+    "ansible": [*PYTEST, "tests/ansible", WORKERS, "--dist=loadfile"],
     "molecule": [str(BIN / "molecule"), "test"],
     "soak": [*PYTEST, "tests", "--soak", "-m", "soak"],
 }

@@ -81,6 +81,12 @@ class Binds:
         """Binds to nodes that were full by then, by scheduler."""
         return Counter(name for bound in self.on.values() for _, name in sorted(bound)[self.places :])
 
+    def meanwhile(self) -> int:
+        """How many binds turb-kub made between the first and the last of kube-scheduler's."""
+        bound = [one for there in self.on.values() for one in there]
+        theirs = [version for version, name in bound if name == THEIRS]
+        return sum(name == OURS and min(theirs) < version < max(theirs) for version, name in bound) if theirs else 0
+
     def binds(self) -> Counter[str]:
         return Counter(name for bound in self.on.values() for _, name in bound)
 
@@ -93,6 +99,8 @@ class Outcome:
     binds: Counter[str] = field(default_factory=Counter)
     overcommits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    #: Binds of turb-kub's while kube-scheduler was binding too.
+    meanwhile: int = 0
     #: Of each round the seconds by which turb-kub placed its last pod after kube-scheduler its last.
     later: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -103,6 +111,7 @@ class Outcome:
             bound, over = self.binds[name], self.overcommits[name]
             share = 10_000 * over / bound if bound else 0.0
             parts.append(f"{name} {over} of {bound} binds too many ({share:.1f} in 10,000);")
+        parts.append(f"{self.meanwhile} of {OURS}'s while {THEIRS} was binding;")
         parts.append(f"reads {self.metrics.get('turb_kub_fresh_reads_total', 0):.0f},")
         parts.append(f"conflicts avoided {self.metrics.get('turb_kub_conflicts_avoided_total', 0):.0f};")
         parts.append(f"last bind {min(self.later):.1f} to {max(self.later):.1f} s after kube-scheduler's;")
@@ -248,6 +257,7 @@ async def _run(options: argparse.Namespace, plane: ControlPlane) -> list[Outcome
                         outcome.binds += binds.binds()
                         outcome.overcommits += binds.overcommits()
                         outcome.seconds += seconds
+                        outcome.meanwhile += binds.meanwhile()
                         outcome.later.append(binds.lasts.get(OURS, 0.0) - binds.lasts.get(THEIRS, 0.0))
                         print(f"guard {guard}: {dict(binds.overcommits())} of {dict(binds.binds())}", file=sys.stderr)
                     outcome.metrics = _metrics(_answer(metrics))

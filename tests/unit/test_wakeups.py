@@ -133,6 +133,23 @@ def test_an_event_costs_a_look_at_each_signature_and_not_at_each_pod(monkeypatch
     assert len(looks) == 3
 
 
+def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(monkeypatch):
+    looks = []
+
+    def counted(*asked):
+        looks.append(asked)
+        return fits(*asked)
+
+    monkeypatch.setattr("turb_kub.queue.wakeups.fits", counted)
+    loop = Loop(FULL[0], node("roomy"), pods=(FULL[1],))
+    loop.add(*(pod(f"p{number}", memory=f"{900 + number}Gi") for number in range(50)))
+    loop.run()
+    looks.clear()
+    loop.add(*(pod(f"q{number}", memory="1Mi") for number in range(5)))
+    assert len(loop.run()[1]) == 5
+    assert not looks
+
+
 def test_the_first_of_a_signature_is_the_one_of_highest_priority_then_age():
     loop = Loop(FULL[0], pods=(FULL[1],))
     for name, priority in (("old", 0), ("young", 0), ("urgent", 9)):

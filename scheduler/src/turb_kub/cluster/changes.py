@@ -28,6 +28,11 @@ class Changes:
         return self.everywhere or self.domains or bool(self.slots) or bool(self._moved)
 
     @property
+    def only_moves(self) -> bool:
+        """Whether all that happened is that pods came to nodes, or are others than before, and no room was freed."""
+        return not (self.everywhere or self.domains or self.slots)
+
+    @property
     def moved(self) -> Iterable[Pod]:
         """Pods that came to a node, left one or were relabelled: one for each namespace and set of labels."""
         return self._moved.values()

@@ -23,7 +23,7 @@ from turb_kub.decision.fields import FIELDS
 from turb_kub.decision.fits import fits
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.signature import asks, signature_of
-from turb_kub.queue.wakeups import could_help
+from turb_kub.queue.wakeups import could_help, looks_at_neighbours
 
 INITIAL_BACKOFF = 1.0
 LONGEST_BACKOFF = 10.0
@@ -80,6 +80,8 @@ class SchedulingQueue:
         self._errors: Heap = []
         self._entries = count(1)
         self._peers: dict[tuple[Hashable, ...], Peers] = {}
+        #: Those of them that look at the pods around a node: a pod that is placed can help no others.
+        self._sociable: dict[tuple[Hashable, ...], Peers] = {}
         self._unsure: list[Peers] = []
         self._changes_taken = 0
         #: Pods that only the slow flush got moving and that then found a node.
@@ -176,6 +178,8 @@ class SchedulingQueue:
         peers = self._peers.get(key)
         if peers is None:
             peers = self._peers[key] = Peers(key, FIELDS in filters, [])
+            if looks_at_neighbours(queued.pod):
+                self._sociable[key] = peers
         if queued.peers is peers:
             # No look at the next one: where this one does not fit, none does.
             peers.woken = None
@@ -247,12 +251,14 @@ class SchedulingQueue:
         unsure, self._unsure = self._unsure, []
         if changes is not None:
             self._changes_taken += 1
-        for peers in unsure if changes is None else list(self._peers.values()):
+        asked = {} if changes is None else self._sociable if changes.only_moves else self._peers
+        for peers in [*asked.values(), *unsure]:
             look_everywhere, peers.unsure = peers.unsure, False
             if peers.woken is not None:
                 continue
             if not self._top(peers.parked):
-                del self._peers[peers.key]
+                self._peers.pop(peers.key, None)
+                self._sociable.pop(peers.key, None)
             elif not peers.hopeless and self._is_helped(peers.parked[0][-1].pod, None if look_everywhere else changes):
                 queued = peers.woken = heapq.heappop(peers.parked)[-1]
                 self._move(queued, now)

@@ -17,14 +17,20 @@ def could_help(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
     return fits(cluster, pod, None if anywhere else changes.slots)
 
 
+def looks_at_neighbours(pod: Pod) -> bool:
+    """Tell whether a filter looks at the pods around a node for what this pod itself asks."""
+    affinity = pod.affinity
+    return bool(affinity.required or affinity.required_anti) or any(constraint.required for constraint in pod.spread)
+
+
 def _sees_other_neighbours(cluster: Cluster, changes: Changes, pod: Pod) -> bool:
     """Whether a filter that looks at a node's neighbours may see others, on nodes that did not change themselves."""
     if changes.domains and cluster.standing_terms.meaning(pod):
         # Pods that keep this one away may be elsewhere, as nodes are near each other by their labels.
         return True
-    affinity, required = pod.affinity, [constraint for constraint in pod.spread if constraint.required]
-    if not (affinity.required or affinity.required_anti or required):
+    if not looks_at_neighbours(pod):
         return False
+    affinity, required = pod.affinity, [constraint for constraint in pod.spread if constraint.required]
     return changes.domains or any(
         any(moved.namespace == pod.namespace and constraint.matches(moved.labels) for constraint in required)
         or any(

@@ -8,6 +8,8 @@ import asyncio
 import json
 import logging
 from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, cast
 
 import pytest
@@ -44,6 +46,8 @@ KINDS = st.sampled_from(["pods", "pods", "nodes"])
 CHOSEN = Settings(node_mem_limit_mb=1500 * 2**20, binds_in_flight=3)
 SECONDS = st.sampled_from([0.0015, 0.004, 0.01, 0.05, 0.5, 3.0, 11.0, 40.0])
 UNDER_WAY = ("resized", "labelled", "made anew", "deleted")
+#: Examples in a soak and without, and how many one process plays.
+ALL, FEW, BATCH = 50_000, 300, 1000
 #: Long enough for every time-out, backoff and confirmation to be over, shorter than the slow flush.
 QUIET = 120.0
 FLUSHED = 700.0
@@ -352,14 +356,14 @@ def contents(cluster: Cluster) -> Any:
     }
 
 
-@pytest.mark.soak
-def test_whatever_the_order_all_that_fits_is_placed_and_nothing_is_over_a_limit(soak: bool) -> None:
+def play(examples: int) -> None:
+    """Play so many examples in this process."""
     logging.disable(logging.WARNING)
     try:
         run_state_machine_as_test(
             Interleavings,
             settings=settings(
-                max_examples=50_000 if soak else 300,
+                max_examples=examples,
                 stateful_step_count=30,
                 deadline=None,
                 report_multiple_bugs=False,
@@ -368,3 +372,14 @@ def test_whatever_the_order_all_that_fits_is_placed_and_nothing_is_over_a_limit(
         )
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.mark.soak
+def test_whatever_the_order_all_that_fits_is_placed_and_nothing_is_over_a_limit(soak: bool) -> None:
+    if not soak:
+        play(FEW)
+        return
+    # hypothesis keeps something of each example, which in one process would come to 10 GB.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for _ in range(0, ALL, BATCH):
+            pool.submit(play, BATCH).result()

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from turb_kub.decision.decide import decide
 from turb_kub.decision.fits import fits
 from turb_kub.decision.policy import LeastRequestedMemory
-from turb_kub.queue.queue import SchedulingQueue
+from turb_kub.queue.queue import LOOKS_A_DECISION, SchedulingQueue
 from turb_kub.queue.signature import asks
 from turb_kub.queue.wakeups import could_help
 
@@ -148,6 +148,28 @@ def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(monkeypatch)
     loop.add(*(pod(f"q{number}", memory="1Mi") for number in range(5)))
     assert len(loop.run()[1]) == 5
     assert not looks
+
+
+def test_a_burst_of_pods_does_not_wait_for_a_look_at_thousands_that_ask_different_things(monkeypatch):
+    looks = []
+
+    def counted(*asked):
+        looks.append(asked)
+        return fits(*asked)
+
+    monkeypatch.setattr("turb_kub.queue.wakeups.fits", counted)
+    loop = Loop(node("roomy"))
+    waiting, burst = 1000, 100
+    # Each one that is placed is what all of them look for, but there are no zones.
+    loop.add(
+        *(pod(f"p{number}", labels={"n": f"{number}"}, spec=near("podAffinity", "x")) for number in range(waiting))
+    )
+    loop.run()
+    assert loop.queue.counts()["unschedulable"] == waiting
+    looks.clear()
+    loop.add(*(pod(f"q{number}", labels={"app": "x"}) for number in range(burst)))
+    assert len(loop.run()[1]) == burst
+    assert waiting <= len(looks) <= 2 * waiting + burst * LOOKS_A_DECISION
 
 
 def test_the_first_of_a_signature_is_the_one_of_highest_priority_then_age():

@@ -118,3 +118,29 @@ def test_pods_that_come_concern_only_those_that_look_at_neighbours():
     # What could never be: the node that did not change would take it, and is not looked at.
     cluster.set_node(node("a2", memory="4Gi"))
     assert could_help(cluster, changes, waiting) is False
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "come", "looked"),
+    [
+        ((db(),), {"spec": apart(term())}, db("db2"), False),
+        ((), {"spec": near(term(labels=DB), term(labels=WEB))}, db(), False),
+        (
+            (),
+            {"spec": near(term(labels=DB), term(labels={"tier": "1"}))},
+            pod("x", node="a1", labels=DB | {"tier": "1"}),
+            True,
+        ),
+    ],
+)
+def test_a_pod_that_comes_has_nobody_looked_at_whom_it_keeps_away_or_is_no_company_for(there, asked, come, looked):
+    cluster = cluster_of(*nodes(), pods=there)
+    waiting = pod("waiting", **asked)
+    cluster.changes.take()
+    cluster.set_pod(come)
+    changes = cluster.changes.take()
+    # What could never be: the pod would fit by now, and is found wherever anybody looks.
+    for one in (*there, come):
+        cluster.remove_pod(one.uid)
+    cluster.set_pod(pod("company", node="a1", labels=DB | {"tier": "1"} if looked else {}))
+    assert could_help(cluster, changes, waiting) is looked

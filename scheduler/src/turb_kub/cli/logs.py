@@ -1,9 +1,16 @@
 """Log lines on standard error, for people (text) or machines (one JSON object a line)."""
 
+import asyncio
 import json
 import logging
 import sys
 import time
+from typing import Any
+
+from turb_kub.api.log_limit import LogLimit
+
+log = logging.getLogger(__name__)
+_troubles = LogLimit(log)
 
 
 class JsonFormatter(logging.Formatter):
@@ -33,3 +40,14 @@ def set_up_logs(level: str, form: str) -> None:
     # The client library narrates how it reads a kubeconfig, user names among it.
     logging.getLogger("kubernetes").setLevel(logging.WARNING)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def note_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log in one line what the event loop can tell nobody else, such as a given-up connection that fails.
+
+    Set as the loop's exception handler: the loop's own prints a stack trace, each time. That is kept for level DEBUG.
+    """
+    message, error = str(context.get("message", "unknown")), context.get("exception")
+    _troubles.warning(f"event loop: {message}" + (f": {type(error).__name__}: {error}" if error else ""), about=message)
+    if error:
+        log.debug("event loop: %s", message, exc_info=error)

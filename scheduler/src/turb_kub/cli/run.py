@@ -15,7 +15,7 @@ from prometheus_client import disable_created_metrics
 from turb_kub import __version__
 from turb_kub.cli.connect import BAD_INPUT, connect, policy_of, probe, settings_of
 from turb_kub.cli.errors import CommandError
-from turb_kub.cli.logs import set_up_logs
+from turb_kub.cli.logs import note_loop_error, set_up_logs
 from turb_kub.loop.http import PortInUse, serve
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.scheduler import Scheduler, requests_in_flight
@@ -57,6 +57,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
                     port,
                 )
                 loop = asyncio.get_running_loop()
+                loop.set_exception_handler(note_loop_error)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, scheduler.stop)
                 await scheduler.run()

@@ -16,13 +16,14 @@ class Changes:
     domains: whether a node came, went or got other labels or taints, and so other nodes may have other neighbours.
     """
 
-    __slots__ = ("_moved", "domains", "everywhere", "slots")
+    __slots__ = ("_left", "_moved", "domains", "everywhere", "slots")
 
     def __init__(self) -> None:
         self.slots: set[int] = set()
         self.everywhere = False
         self.domains = False
         self._moved: dict[tuple[str, int], Pod] = {}
+        self._left: dict[tuple[str, int], Pod] = {}
 
     def __bool__(self) -> bool:
         return self.everywhere or self.domains or bool(self.slots) or bool(self._moved)
@@ -37,16 +38,25 @@ class Changes:
         """Pods that came to a node, left one or were relabelled: one for each namespace and set of labels."""
         return self._moved.values()
 
-    def note_move(self, pod: Pod) -> None:
-        """Take note of a pod that comes, goes or is another than before."""
+    @property
+    def left(self) -> Iterable[Pod]:
+        """Those of `moved` that left a node, or are as they were before they were relabelled."""
+        return self._left.values()
+
+    def note_move(self, pod: Pod, sign: int) -> None:
+        """Take note of a pod that comes (+1) or goes (-1); one that is another than before does both."""
         # Labels are shared between pods; this pod holds them, so that no others can take their identity.
-        self._moved[pod.namespace, id(pod.labels)] = pod
+        key = pod.namespace, id(pod.labels)
+        self._moved[key] = pod
+        if sign < 0:
+            self._left[key] = pod
 
     def take(self) -> "Changes":
         """Return what has been noted and begin anew."""
         taken = Changes()
         taken.slots, self.slots = self.slots, taken.slots
         taken._moved, self._moved = self._moved, taken._moved
+        taken._left, self._left = self._left, taken._left
         taken.everywhere, self.everywhere = self.everywhere, False
         taken.domains, self.domains = self.domains, False
         return taken

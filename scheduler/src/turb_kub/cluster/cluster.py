@@ -503,7 +503,7 @@ class Cluster:
             self._changes_dropped += drop
 
     def _note_move(self, pod: Pod, sign: int) -> None:
-        self.changes.note_move(pod)
+        self.changes.note_move(pod, sign)
         self._moves.append((pod, sign))
         if len(self._moves) > _LONGEST_MOVES:
             drop = len(self._moves) // 2

@@ -30,6 +30,9 @@ LONGEST_BACKOFF = 10.0
 #: How long a pod may stay unschedulable before it is tried again without an event: its verdict may have changed. That
 #: it fits by then is a missed event, and is counted.
 FLUSH_AFTER = 300.0
+#: How many signatures a decision may cost a look at, on average, while other pods are active: where the pods that wait
+#: ask thousands of different things, what changed is gathered over some decisions, so that those need not wait for it.
+LOOKS_A_DECISION = 64
 
 
 class Queued(msgspec.Struct, eq=False):
@@ -84,6 +87,7 @@ class SchedulingQueue:
         self._sociable: dict[tuple[Hashable, ...], Peers] = {}
         self._unsure: list[Peers] = []
         self._changes_taken = 0
+        self._decisions_since_wake = 0
         #: Pods that only the slow flush got moving and that then found a node.
         self.rescued_by_flush = 0
 
@@ -151,7 +155,9 @@ class SchedulingQueue:
         Where no pod is active, one that backs off after it did not fit need not wait: there is nothing else to do.
         One that backs off after an error does wait.
         """
-        self._wake(now)
+        self._decisions_since_wake += 1
+        if not self._top(self._active) or self._decisions_since_wake * LOOKS_A_DECISION >= len(self._peers):
+            self._wake(now)
         while self._top(self._errors) and self._errors[0][0] <= now:
             self._place(heapq.heappop(self._errors)[-1])
         while self._top(self._backoff) and self._backoff[0][0] <= now:
@@ -240,13 +246,15 @@ class SchedulingQueue:
 
     def due_in(self, now: float) -> float | None:
         """Seconds until `pop` has something; None where only a new pod or an event can change that."""
-        self._wake(now)
+        if not self._top(self._active):
+            self._wake(now)
         if self._top(self._active) or self._top(self._backoff):
             return 0.0
         return max(0.0, self._errors[0][0] - now) if self._top(self._errors) else None
 
     def _wake(self, now: float) -> None:
         """Move the first of all pods of one signature where it fits since the cluster changed."""
+        self._decisions_since_wake = 0
         changes = self._cluster.changes.take() if self._cluster.changes else None
         unsure, self._unsure = self._unsure, []
         if changes is not None:

@@ -7,6 +7,7 @@ exact: a pod that an event helps and that is not woken waits for the slow flush.
 
 from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cluster import Cluster
+from turb_kub.cluster.pod_counts import Matching
 from turb_kub.decision.fits import fits
 from turb_kub.objects.pod import Pod
 
@@ -30,12 +31,14 @@ def _sees_other_neighbours(cluster: Cluster, changes: Changes, pod: Pod) -> bool
         return True
     if not looks_at_neighbours(pod):
         return False
+    if changes.domains:
+        return True
     affinity, required = pod.affinity, [constraint for constraint in pod.spread if constraint.required]
-    return changes.domains or any(
-        any(moved.namespace == pod.namespace and constraint.matches(moved.labels) for constraint in required)
-        or any(
-            term.matches(moved.namespace, cluster.namespaces.labels(moved.namespace), moved.labels)
-            for term in (*affinity.required, *affinity.required_anti)
-        )
+    # A pod is company where all terms mean it, and is avoided where one does: then only its leaving helps.
+    company = Matching(affinity.required) if affinity.required else None
+    avoided = [Matching((term,)) for term in affinity.required_anti]
+    return any(
+        (company is not None and company.meets(cluster, moved))
+        or any(moved.namespace == pod.namespace and constraint.matches(moved.labels) for constraint in required)
         for moved in changes.moved
-    )
+    ) or any(kind.meets(cluster, gone) for gone in changes.left for kind in avoided)

@@ -290,7 +290,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def nothing_forbidden_was_done(self) -> None:
-        assert not self.server.violations
+        assert not self.server.violations, self.server.violations
         assert self.scheduler.cluster.check() == []
 
     # The end

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+from turb_kub.cli.kubectl import COMMAND
+from turb_kub.cli.main import main
 from turb_kub.decision.decide import decide
 from turb_kub.decision.filters import (
     NODE_FILTERS,
@@ -43,6 +46,13 @@ def test_every_reason_is_described():
         shared_nodes.REASON,
     ):
         assert f"`{reason}`" in TEXT
+
+
+def test_the_command_that_writes_a_file_is_the_same_everywhere(capsys):
+    assert COMMAND in " ".join(TEXT.split())
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    assert COMMAND.replace(" ", "") in "".join(capsys.readouterr().out.split())
 
 
 def test_the_policy_of_ones_own_works_as_shown():

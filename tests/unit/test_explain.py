@@ -225,3 +225,39 @@ def test_storage_in_the_file_is_looked_at_and_storage_left_out_of_it_is_said_to_
     waiting = {"kind": "Pod"} | wire_pod("stateful", spec=using("data"))
     file.write_text(json.dumps({"kind": "List", "items": [*objects, waiting, *storage]}))
     assert said in " ".join(explained(capsys, file, "stateful").out.split())
+
+
+def near_red(namespaces):
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": namespaces}
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "extra", "said"),
+    [
+        ({"spec": near_red({"matchLabels": {"team": "red"}})}, [], "Note: namespaces are not in the file"),
+        ({"spec": near_red({})}, [], None),
+        (
+            {"spec": near_red({"matchLabels": {"team": "red"}})},
+            [{"kind": "Namespace", "metadata": {"name": "default", "uid": "u"}}],
+            None,
+        ),
+        ({"spec": using("data")}, [], "Note: csinodes are not in the file"),
+        ({"scheduler": "other"}, [], "Note: it is for scheduler other; this is what turb-kub would do with it"),
+        ({}, [], None),
+    ],
+)
+def test_what_makes_an_explanation_doubtful_is_noted(capsys, tmp_path, asked, extra, said):
+    file = tmp_path / "dump"
+    items = [{"kind": "Node"} | wire_node("a"), {"kind": "Pod"} | wire_pod("asked", **asked), *extra]
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    out = " ".join(explained(capsys, file, "asked").out.split())
+    assert ("Note:" in out) is (said is not None)
+    assert said is None or said in out
+
+
+def test_where_the_pod_itself_is_refused_nothing_is_said_against_nodes(capsys, tmp_path):
+    file = tmp_path / "dump"
+    items = [{"kind": "Node"} | wire_node("a"), {"kind": "Pod"} | wire_pod("asked", spec={"levitation": True})]
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    assert "the node itself fits" in explained(capsys, file, "asked").out

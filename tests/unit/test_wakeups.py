@@ -12,6 +12,7 @@ from turb_kub.queue.signature import asks
 from turb_kub.queue.wakeups import could_help
 
 from tests.unit.objects import cluster_of, node, pod
+from tests.unit.storage import decoded, using, wire_claim, wire_volume
 
 ZONE = {"nodeSelector": {"zone": "z"}}
 PORT_80 = {"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -131,6 +132,21 @@ def test_an_event_costs_a_look_at_each_signature_and_not_at_each_pod(monkeypatch
     loop.cluster.set_node(node("full", memory="1Gi", labels={"a": "b"}))
     loop.run()
     assert len(looks) == 3
+
+
+def test_a_pod_whose_claim_appears_is_tried_again_once_although_it_still_fits_nowhere():
+    """It must not go on to say that there is no claim."""
+    loop = Loop(FULL[0], pods=(FULL[1],))
+    loop.add(pod("p", memory="2Gi", spec=using("data")))
+    assert loop.run()[0] == ["p"]
+    loop.cluster.set_node(node("full", memory="1Gi", labels={"a": "b"}))
+    assert loop.run()[0] == []
+    for one in (wire_volume("pv"), wire_claim("data", volume="pv")):
+        loop.cluster.volumes.put(decoded(one))
+        loop.cluster.changes.everywhere = True  # what the sink of storage notes
+    assert loop.run()[0] == ["p"]
+    loop.cluster.set_node(node("full", memory="1Gi"))
+    assert loop.run()[0] == []
 
 
 def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(monkeypatch):

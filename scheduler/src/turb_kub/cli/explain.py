@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from turb_kub.cli.connect import BAD_INPUT, policy_of, read_cluster, settings_of
 from turb_kub.cli.errors import CommandError
+from turb_kub.cli.kubectl import COMMAND
 from turb_kub.cli.snapshot import Snapshot, read_snapshot
 from turb_kub.cli.tables import NO_LIMIT, console, show, table
 from turb_kub.decision.decide import NodeReport
@@ -35,6 +36,8 @@ class Explained(msgspec.Struct):
     fixes: tuple[str, ...]
     #: Objects that could not be understood, each with why.
     set_aside: list[str]
+    #: What must be known to read the rest rightly.
+    notes: list[str]
 
 
 def explain_pod(options: argparse.Namespace) -> int:
@@ -58,6 +61,7 @@ def explain_pod(options: argparse.Namespace) -> int:
         nodes=explanation.nodes,
         fixes=explanation.fixes,
         set_aside=snapshot.set_aside,
+        notes=_notes(snapshot, pod, settings),
     )
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -83,6 +87,26 @@ def _explain(snapshot: Snapshot, pod: Pod, settings: Settings) -> Explanation:
     return explain(snapshot.cluster, pod, policy, unknown_fields_fail=settings.unknown_fields == "fail")
 
 
+def _notes(snapshot: Snapshot, pod: Pod, settings: Settings) -> list[str]:
+    """What must be known to read the rest rightly."""
+    notes = []
+    if pod.scheduler_name != settings.scheduler_name:
+        notes.append(
+            f"it is for scheduler {pod.scheduler_name}; this is what {settings.scheduler_name} would do with it"
+        )
+    if "namespaces" in snapshot.left_out and _looks_at_namespaces(snapshot, pod):
+        notes.append(f"namespaces are not in the file, so namespace selectors choose none: write it with {COMMAND}")
+    if "csinodes" in snapshot.left_out and pod.claims:
+        notes.append(f"csinodes are not in the file, so no limit of attached volumes is seen: write it with {COMMAND}")
+    return notes
+
+
+def _looks_at_namespaces(snapshot: Snapshot, pod: Pod) -> bool:
+    everyone = [pod, *snapshot.pods]
+    terms = [term for one in everyone for term in (*one.affinity.required, *one.affinity.required_anti)]
+    return any(term.namespace_selector is not None and term.namespace_selector.expressions for term in terms)
+
+
 def _message(pod: Pod, explanation: Explanation) -> str:
     decision = explanation.decision
     if pod.terminal:
@@ -101,6 +125,12 @@ def _print(found: Explained, explanation: Explanation, *, limited: bool) -> None
     where.print(escape(found.message))
     if explanation.decision.message:
         where.print(escape(explanation.decision.message))
+    for note in found.notes:
+        where.print(escape(f"Note: {note}"))
+    if not limited:
+        where.print(NO_LIMIT)
+    # Where the pod itself is refused nothing is wrong with the nodes.
+    free = "fits" if explanation.decision.pod_refusal is None else "the node itself fits"
     built_in = found.decision.policy == LeastRequestedMemory.name
     nodes = table("NODE", "LOAD" if built_in else "RANK", "REQUESTED", "ASKED", "CEILING", "VERDICT", folding="VERDICT")
     for node in found.nodes:
@@ -110,11 +140,9 @@ def _print(found: Explained, explanation: Explanation, *, limited: bool) -> None
             format_mebibytes(node.requested),
             found.decision.asked,
             format_mebibytes(node.ceiling),
-            escape("; ".join(node.refusals)) or ("chosen" if node.name == found.decision.node else "fits"),
+            escape("; ".join(node.refusals)) or ("chosen" if node.name == found.decision.node else free),
         )
     show(where, nodes)
-    if not limited:
-        where.print(NO_LIMIT)
     for fix in found.fixes:
         where.print(escape(f"Fix: {fix}"))
     for name in found.set_aside:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from turb_kub import __version__
 from turb_kub.cli.errors import CommandError
+from turb_kub.cli.kubectl import COMMAND
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,8 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "-f",
         "--file",
         metavar="FILE",
-        help="a file in the place of a cluster: kubectl get nodes,pods,events,pvc,pv,storageclasses -A -o json, "
-        "or an export of kwokctl",
+        help=f"a file in the place of a cluster: {COMMAND}, or an export of kwokctl",
     )
     one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form (default: table)")
     add_flags(one)

@@ -13,6 +13,7 @@ from turb_kub.api.errors import ApiError
 from turb_kub.api.events import DECISION_ANNOTATION
 from turb_kub.api.storage import STORAGE_KINDS
 from turb_kub.cli.errors import CommandError
+from turb_kub.cli.kubectl import COMMAND
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.cluster.volumes import Volumes
@@ -24,8 +25,8 @@ from turb_kub.objects.storage import Claim, StorageClass, Volume
 from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
 
 PAGE = "500"
-#: What a file should hold, for kubectl.
-WANTED = "nodes,pods,events,pvc,pv,storageclasses,csinodes,volumeattachments,csidrivers,csistoragecapacities"
+#: Kinds of which every cluster with volumes or neighbours has some: where a file has none, they were left out of it.
+_ALWAYS_THERE = {"Namespace": "namespaces", "CSINode": "csinodes"}
 _lists = Decoder(WireList)
 _STORAGE = {kind.kind: kind for kind in STORAGE_KINDS}
 _identities = Decoder(Identified)
@@ -54,6 +55,8 @@ class Snapshot(msgspec.Struct):
     decisions: dict[str, Report] = {}
     #: Objects that could not be understood, each with why.
     set_aside: list[str] = []
+    #: Kinds that seem to be left out of the file, by kubectl's name for them.
+    left_out: list[str] = []
 
     def add(self, kind: str, item: msgspec.Raw | bytes) -> None:
         """Take one object; kinds other than Node, Namespace, Pod, Event and those of storage are nothing to us."""
@@ -124,22 +127,25 @@ async def take_snapshot(client: Client, accounting: Accounting) -> Snapshot:
 
 
 def read_snapshot(path: str, accounting: Accounting) -> Snapshot:
-    """Read the output of `kubectl get nodes,pods,events,pvc,pv,sc -A -o json` (or yaml), or an export of kwokctl.
+    """Read the output of `COMMAND` (or the same as yaml), or an export of kwokctl.
 
     Raises:
         CommandError: the file cannot be read, or holds no node.
     """
     snapshot = Snapshot(Cluster(accounting))
+    kinds = set()
     for item in _documents(path):
         for found in item.get("items", [item]) if str(item.get("kind", "")).endswith("List") else [item]:
             if isinstance(found, Mapping):
+                kinds.add(str(found.get("kind", "")))
                 snapshot.add(str(found.get("kind", "")), json.dumps(_identified(found), default=str).encode())
     if not snapshot.cluster.node_count:
         raise CommandError(
-            f"{path} holds no node: write it with kubectl get {WANTED} -A -o json, or kwokctl snapshot export",
+            f"{path} holds no node: write it with {COMMAND}, or kwokctl snapshot export",
             2,
         )
     _note_what_is_missing(snapshot.cluster.volumes)
+    snapshot.left_out = [name for kind, name in _ALWAYS_THERE.items() if kind not in kinds]
     return snapshot
 
 

@@ -40,6 +40,8 @@ _KUBE_SCHEDULERS: tuple[PodFilter, ...] = (
     inter_pod_affinity.FILTER,
 )
 
+PRE_FILTER_NAMES = frozenset(one.name for one in PRE_FILTERS)
+
 #: They look at what the nodes hold, and are asked for every decision.
 POD_FILTERS: tuple[PodFilter, ...] = (
     # kube-scheduler has none like the first and the last two.

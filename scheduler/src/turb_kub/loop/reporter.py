@@ -104,17 +104,20 @@ class Reporter:
                 group.create_task(self._worker())
 
     def _failed(self, pod: Pod, reason: str, message: str, decision: str) -> None:
-        before = pod.verdict
-        if before is not None and (before.status, before.reason, without_numbers(before.message)) == (
-            "False",
-            reason,
-            without_numbers(message),
-        ):
+        before, now = pod.verdict, Verdict("False", reason, message)
+        if _says_the_same(before, now):
             return
         log.info("pod %s: %s", pod.key, message)
-        pod.verdict = Verdict("False", reason, message)
-        self._to_write(pod, _Unwritten(pod.verdict, before))
         self._enqueue(failed(pod, message, decision))
+        if pod.uid in self._verdicts:
+            # The last one has not been written yet; what the pod bears is the one before it.
+            before = self._verdicts[pod.uid][1].before
+            if _says_the_same(before, now):
+                pod.verdict = before
+                del self._verdicts[pod.uid]
+                return
+        pod.verdict = now
+        self._to_write(pod, _Unwritten(now, before))
 
     def _to_write(self, pod: Pod, unwritten: _Unwritten) -> None:
         if pod.uid not in self._verdicts:
@@ -216,3 +219,9 @@ def _pod_is_another(error: ApiError | Unreachable) -> bool:
     if not isinstance(error, ApiError):
         return False
     return error.status in {404, 409} or (error.status == 422 and "metadata.uid" in error.message)
+
+
+def _says_the_same(before: Verdict | None, now: Verdict) -> bool:
+    if before is None or (before.status, before.reason) != (now.status, now.reason):
+        return False
+    return without_numbers(before.message) == without_numbers(now.message)

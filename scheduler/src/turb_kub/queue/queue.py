@@ -19,8 +19,10 @@ import msgspec
 
 from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cluster import Cluster
+from turb_kub.decision.feasibility import pod_refusal
 from turb_kub.decision.fields import FIELDS
 from turb_kub.decision.fits import fits
+from turb_kub.decision.pod_filters import PRE_FILTER_NAMES
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.signature import asks, signature_of
 from turb_kub.queue.wakeups import could_help, looks_at_neighbours
@@ -66,6 +68,8 @@ class Peers(msgspec.Struct, eq=False):
     #: Whether only a change of the pods themselves helps.
     hopeless: bool
     parked: Heap
+    #: Whether they were refused for what they ask (a claim that is not there, say) rather than by nodes.
+    refused: bool = False
     #: The one that was woken and is not decided yet; as long as there is one, the others wait for what becomes of it.
     woken: Queued | None = None
     #: Whether all nodes must be looked at, not only those that changed.
@@ -186,6 +190,7 @@ class SchedulingQueue:
             peers = self._peers[key] = Peers(key, FIELDS in filters, [])
             if looks_at_neighbours(queued.pod):
                 self._sociable[key] = peers
+        peers.refused = not PRE_FILTER_NAMES.isdisjoint(filters)
         if queued.peers is peers:
             # No look at the next one: where this one does not fit, none does.
             peers.woken = None
@@ -267,11 +272,15 @@ class SchedulingQueue:
             if not self._top(peers.parked):
                 self._peers.pop(peers.key, None)
                 self._sociable.pop(peers.key, None)
-            elif not peers.hopeless and self._is_helped(peers.parked[0][-1].pod, None if look_everywhere else changes):
+            elif not peers.hopeless and self._is_helped(peers, None if look_everywhere else changes):
                 queued = peers.woken = heapq.heappop(peers.parked)[-1]
                 self._move(queued, now)
 
-    def _is_helped(self, pod: Pod, changes: Changes | None) -> bool:
+    def _is_helped(self, peers: Peers, changes: Changes | None) -> bool:
+        pod = peers.parked[0][-1].pod
+        if peers.refused and pod_refusal(self._cluster, pod) is None:
+            # What it said it lacked is there: even where it still fits nowhere, it must not say so any longer.
+            return True
         return fits(self._cluster, pod) if changes is None else could_help(self._cluster, changes, pod)
 
     def _leave_peers(self, queued: Queued) -> None:

@@ -120,27 +120,29 @@ def test_pods_that_come_concern_only_those_that_look_at_neighbours():
     assert could_help(cluster, changes, waiting) is False
 
 
+BOTH = DB | {"tier": "1"}
+NEAR_BOTH = near(term(labels=DB), term(labels={"tier": "1"}))
+
+
 @pytest.mark.parametrize(
-    ("there", "asked", "come", "looked"),
+    ("there", "asked", "come", "then", "looked"),
     [
-        ((db(),), {"spec": apart(term())}, db("db2"), False),
-        ((), {"spec": near(term(labels=DB), term(labels=WEB))}, db(), False),
-        (
-            (),
-            {"spec": near(term(labels=DB), term(labels={"tier": "1"}))},
-            pod("x", node="a1", labels=DB | {"tier": "1"}),
-            True,
-        ),
+        ((db(),), apart(term()), db("db2"), {}, False),
+        ((), NEAR_BOTH, db(), BOTH, False),
+        ((), NEAR_BOTH, pod("both", node="a1", labels=BOTH), BOTH, True),
     ],
 )
-def test_a_pod_that_comes_has_nobody_looked_at_whom_it_keeps_away_or_is_no_company_for(there, asked, come, looked):
+def test_a_pod_that_comes_has_nobody_looked_at_whom_it_keeps_away_or_is_no_company_for(
+    there, asked, come, then, looked
+):
     cluster = cluster_of(*nodes(), pods=there)
-    waiting = pod("waiting", **asked)
+    waiting = pod("waiting", spec=asked)
     cluster.changes.take()
     cluster.set_pod(come)
     changes = cluster.changes.take()
-    # What could never be: the pod would fit by now, and is found wherever anybody looks.
+    # What could never be: the pod would fit by now, and whoever looks finds out.
     for one in (*there, come):
         cluster.remove_pod(one.uid)
-    cluster.set_pod(pod("company", node="a1", labels=DB | {"tier": "1"} if looked else {}))
+    cluster.set_pod(pod("then", node="a1", labels=then))
+    assert fits(cluster, waiting)
     assert could_help(cluster, changes, waiting) is looked

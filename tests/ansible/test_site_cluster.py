@@ -96,7 +96,13 @@ def test_the_scheduler_has_an_identity_of_its_own_with_the_rights_it_needs(site:
     assert json.loads(who.stdout)["status"]["userInfo"]["username"] == "system:serviceaccount:kube-system:turb-kub"
     rules = site.get("clusterrole", "turb-kub")["rules"]
     assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in rules] == [
-        ([""], ["nodes", "pods"], ["list", "watch"]),
+        ([""], ["nodes", "namespaces", "pods"], ["list", "watch"]),
+        ([""], ["persistentvolumeclaims", "persistentvolumes"], ["list", "watch", "patch"]),
+        (
+            ["storage.k8s.io"],
+            ["storageclasses", "csinodes", "volumeattachments", "csidrivers", "csistoragecapacities"],
+            ["list", "watch"],
+        ),
         ([""], ["pods"], ["get"]),
         ([""], ["pods/binding"], ["create"]),
         ([""], ["pods/status"], ["patch"]),

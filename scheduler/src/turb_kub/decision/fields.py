@@ -158,6 +158,8 @@ POD_SPEC: Table = {
 
 def unsupported_fields(spec: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the fields set in a pod's raw spec that are not supported, and those that are not known, as paths."""
+    if _passes(spec, POD_SPEC):
+        return [], []
     unsupported: list[str] = []
     unknown: list[str] = []
     for path, known in _walk("spec", spec, POD_SPEC):
@@ -191,6 +193,21 @@ def field_refusal(pod: Pod, *, unknown_fail: bool) -> str | None:
     if unknown and unknown_fail:
         return f"pod uses {', '.join(unknown)}, which this version of turb-kub does not know"
     return None
+
+
+def _passes(value: Any, table: Table) -> bool:
+    """Tell whether `_walk` yields nothing: nearly always so, and told in a fraction of the time without the paths."""
+    if isinstance(value, list):
+        return all(_passes(item, table) for item in value)
+    if not isinstance(value, dict):
+        return True
+    for name, child in value.items():
+        entry = table.get(name)
+        if isinstance(entry, str) or child is None or child in ({}, [], ""):
+            continue
+        if entry is None or (entry.constrains(child) if isinstance(entry, Unsupported) else not _passes(child, entry)):
+            return False
+    return True
 
 
 def _walk(path: str, value: Any, table: Table) -> Iterator[tuple[str, bool]]:

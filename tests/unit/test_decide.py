@@ -466,3 +466,13 @@ def test_a_policy_of_ones_own_decides_among_the_feasible():
 def test_an_unknown_policy_is_refused_with_the_names_there_are():
     with pytest.raises(PolicyError, match="there is no policy 'fairest'; installed are: least-requested-memory"):
         load_policy("fairest")
+
+
+def test_of_very_many_nodes_the_best_are_reported_as_of_few(monkeypatch):
+    monkeypatch.setattr("turb_kub.decision.decide._CHUNKS", 8)
+    monkeypatch.setattr("turb_kub.decision.decide._MANY", 4)
+    cluster = cluster_of(*(node(f"n{number:02}") for number in range(40)))
+    for number in range(40):
+        cluster.set_pod(pod(f"p{number}", node=f"n{number:02}", memory=f"{number * 29 % 40 + 1}Gi"))
+    decision = decide(cluster, pod("p"), LeastRequestedMemory())
+    assert [report.rank / 2**30 for report in decision.nodes] == [1, 2, 3, 4, 5]

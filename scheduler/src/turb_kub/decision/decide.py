@@ -18,6 +18,7 @@ from turb_kub.objects.pod import Pod
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
 _MANY = 64
+_CHUNKS = 256
 BY_NAME = "name"
 BY_PREFERENCE = "preference"
 NO_NODES = "no nodes available to schedule pods"
@@ -157,6 +158,12 @@ def _first(cluster: Cluster, slots: Slots, rank: npt.NDArray[Any], most: int) ->
     """The best slots, at most `most`, in order of rank, then name."""
     if len(slots) > most:
         ranked = rank if len(slots) == len(rank) else rank[slots]
+        if len(slots) > _CHUNKS * _MANY:
+            # The best few lie in as many chunks of least minimum: a chunk that is none of those has so many better.
+            ends = np.linspace(0, len(slots), _CHUNKS, endpoint=False, dtype=np.intp)
+            best = np.argpartition(np.minimum.reduceat(ranked, ends), most)[:most] if most else ends[:0]
+            chunks = [slots[ends[at] : ends[at + 1] if at + 1 < _CHUNKS else len(slots)] for at in best]
+            return _first(cluster, np.concatenate(chunks), rank, most) if chunks else []
         slots = slots[np.argpartition(ranked, most - 1)[:most]] if most else slots[:0]
     names = cluster.ranks()
     return sorted((int(slot) for slot in slots), key=lambda slot: (rank[slot], names[slot]))

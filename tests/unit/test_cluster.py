@@ -10,6 +10,7 @@ from turb_kub.objects.affinity import PodTerm
 from turb_kub.objects.selectors import Expression, Selector
 
 from tests.unit.objects import cluster_of, node, pod
+from tests.unit.storage import using
 
 MI = 2**20
 NAMES = st.sampled_from([f"n{number}" for number in range(20)])
@@ -108,6 +109,21 @@ def test_pods_that_stand_on_a_node_before_it_is_known_are_counted_when_it_comes_
     assert cluster.pod_counts.of(cluster, web).tolist() == [0, 0, 1]
     cluster.set_node(node("new"))  # takes the slot of b
     assert cluster.pod_counts.of(cluster, web).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("aside", ["without", "holding"])
+def test_what_is_only_tried_is_noted_nowhere(aside):
+    cluster = cluster_of(node("a"), pods=(pod("p", node="a", spec=using("data") | AVOIDS_WEB),))
+    nominated = pod("n", spec=using("more") | AVOIDS_WEB, status={"nominatedNodeName": "a"})
+    cluster.changes.take()
+    with cluster.without("uid-default-p") if aside == "without" else cluster.holding([nominated]):
+        assert len(cluster.pods_on("a")) == (0 if aside == "without" else 2)
+    assert not cluster.changes
+    assert [one.name for one in cluster.pods_on("a")] == ["p"]
+    cluster.set_node(node("b"))
+    with cluster.without("uid-default-p"):
+        pass
+    assert cluster.changes.slots == {1}
 
 
 ZONES = st.sampled_from(["a", "b", ""])

@@ -7,6 +7,7 @@ attached to it changes.
 
 from collections.abc import Callable, Collection
 
+from turb_kub.cluster.tables import discard
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import Attachment, Key, NodeDrivers
 
@@ -58,7 +59,7 @@ class Attachments:
     def unlimit(self, drivers: NodeDrivers) -> None:
         """Undo `limit`."""
         for driver, _ in drivers.limits:
-            del self._limits[driver][drivers.name]
+            discard(self._limits, driver, drivers.name)
 
     def attach(self, attachment: Attachment) -> None:
         self._attached.setdefault(attachment.node_name, {})[attachment.name] = attachment
@@ -67,12 +68,8 @@ class Attachments:
 
     def detach(self, attachment: Attachment) -> None:
         """Undo `attach`."""
-        del self._attached[attachment.node_name][attachment.name]
-        if not self._attached[attachment.node_name]:
-            del self._attached[attachment.node_name]
-        del self._attached_to[attachment.volume_name][attachment.name]
-        if not self._attached_to[attachment.volume_name]:
-            del self._attached_to[attachment.volume_name]
+        discard(self._attached, attachment.node_name, attachment.name)
+        discard(self._attached_to, attachment.volume_name, attachment.name)
         self._kept.pop(attachment.node_name, None)
 
     def use(self, pod: Pod) -> None:
@@ -85,17 +82,13 @@ class Attachments:
 
     def leave(self, pod: Pod) -> None:
         """Undo `use`."""
-        del self._pods[pod.node_name][pod.uid]
-        if not self._pods[pod.node_name]:
-            del self._pods[pod.node_name]
+        discard(self._pods, pod.node_name, pod.uid)
         for use in pod.claims:
             key = (pod.namespace, use.name)
             nodes = self._nodes_of[key]
             nodes[pod.node_name] -= 1
             if not nodes[pod.node_name]:
-                del nodes[pod.node_name]
-            if not nodes:
-                del self._nodes_of[key]
+                discard(self._nodes_of, key, pod.node_name)
         self._kept.pop(pod.node_name, None)
 
     def claim_changed(self, key: Key) -> None:

@@ -4,7 +4,8 @@ The cluster notes it where it happens, so that no caller can forget to: whatever
 on one ends up here. It holds what changed rather than events: a node that changed a hundred times is one slot.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from turb_kub.objects.pod import Pod
 
@@ -51,12 +52,21 @@ class Changes:
         if sign < 0:
             self._left[key] = pod
 
+    @contextmanager
+    def unnoted(self) -> Iterator[None]:
+        """Note nothing of what the block does: it is to undo it all."""
+        noted = self.take()
+        try:
+            yield
+        finally:
+            for name in self.__slots__:
+                setattr(self, name, getattr(noted, name))
+
     def take(self) -> "Changes":
         """Return what has been noted and begin anew."""
         taken = Changes()
-        taken.slots, self.slots = self.slots, taken.slots
-        taken._moved, self._moved = self._moved, taken._moved
-        taken._left, self._left = self._left, taken._left
-        taken.everywhere, self.everywhere = self.everywhere, False
-        taken.domains, self.domains = self.domains, False
+        for name in self.__slots__:
+            new, old = getattr(taken, name), getattr(self, name)
+            setattr(taken, name, old)
+            setattr(self, name, new)
         return taken

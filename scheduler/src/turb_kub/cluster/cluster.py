@@ -16,11 +16,13 @@ from turb_kub.cluster.changes import Changes
 from turb_kub.cluster.cooling import CoolingNodes
 from turb_kub.cluster.domains import Topology
 from turb_kub.cluster.foreign import ForeignPods
+from turb_kub.cluster.journal import Journal
 from turb_kub.cluster.namespaces import Namespaces
 from turb_kub.cluster.nominated import NominatedPods
 from turb_kub.cluster.pod_counts import PodCounts
 from turb_kub.cluster.ports import TakenPorts
 from turb_kub.cluster.standing_terms import StandingTerms
+from turb_kub.cluster.tables import discard
 from turb_kub.cluster.volumes import Volumes
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
@@ -73,17 +75,15 @@ class Cluster:
         self.load: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.others: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.name_rank: Int64s = np.zeros(_FIRST_SLOTS, dtype=np.int64)
-        #: Slots whose node (not its pods) changed, oldest first, and how many older ones were dropped.
-        self._changes: list[int] = []
-        self._changes_dropped = 0
+        #: Slots whose node (not its pods) changed.
+        self._changed_slots: Journal[int] = Journal()
         self._slots: dict[str, int] = {}
         self._empty: list[int] = []
         self._ranks_are_stale = False
         #: Whether the slots happen to be in the order of their nodes' names: true where nodes came by one list.
         self._in_name_order = True
-        #: Pods put on a node (+1) or taken from it (-1), oldest first, and how many older ones were dropped.
-        self._moves: list[tuple[Pod, int]] = []
-        self._moves_dropped = 0
+        #: Pods put on a node (+1) or taken from it (-1).
+        self._moves: Journal[tuple[Pod, int]] = Journal()
         self.changes = Changes()
         self.namespaces = Namespaces()
         #: Host ports that are taken.
@@ -178,15 +178,9 @@ class Cluster:
         return True
 
     def changes_since(self, position: int) -> tuple[set[int] | None, int]:
-        """Return the slots whose node changed since a position, and the position now.
-
-        None in the place of the slots says that the position is too old: everything may have changed. A reader
-        starts at position -1.
-        """
-        now = self._changes_dropped + len(self._changes)
-        if position < self._changes_dropped:
-            return None, now
-        return set(self._changes[position - self._changes_dropped :]), now
+        """Return the slots whose node changed since a position, as `Journal.since`."""
+        slots, now = self._changed_slots.since(position)
+        return None if slots is None else set(slots), now
 
     def ranks(self) -> Int64s:
         """`name_rank`, brought up to date."""
@@ -260,14 +254,13 @@ class Cluster:
     @contextmanager
     def without(self, uid: str) -> Iterator[None]:
         """Leave a placed pod out while the block runs, which must not wait for anything; to ask what fits beside it."""
-        changes, self.changes = self.changes, Changes()
-        pod = self._take_out(uid)
-        try:
-            yield
-        finally:
-            if pod is not None:
-                self._put(pod)
-            self.changes = changes
+        with self.changes.unnoted():
+            pod = self._take_out(uid)
+            try:
+                yield
+            finally:
+                if pod is not None:
+                    self._put(pod)
 
     @contextmanager
     def holding(self, nominated: Iterable[Pod]) -> Iterator[None]:
@@ -275,17 +268,15 @@ class Cluster:
 
         One that is placed or assumed by now is counted where it is.
         """
-        changes, self.changes = self.changes, Changes()
-        added = [pod.uid for pod in nominated if pod.uid not in self._placed]
-        try:
-            for pod in nominated:
-                if pod.uid not in self._placed:
+        added = [pod for pod in nominated if pod.uid not in self._placed]
+        with self.changes.unnoted():
+            try:
+                for pod in added:
                     self._put(msgspec.structs.replace(pod, node_name=pod.nominated_node))
-            yield
-        finally:
-            for uid in added:
-                self._take_out(uid)
-            self.changes = changes
+                yield
+            finally:
+                for pod in added:
+                    self._take_out(pod.uid)
 
     def nominate(self, pod: Pod) -> None:
         """Take an unbound pod that is nominated to a node. An older state than the one known is ignored."""
@@ -317,14 +308,8 @@ class Cluster:
             self._note_slot(slot)
 
     def moves_since(self, position: int) -> tuple[list[tuple[Pod, int]] | None, int]:
-        """Return the pods put on a node (+1) or taken from it (-1) since a position, and the position now.
-
-        None in the place of the pods says that the position is too old. A reader starts at position -1.
-        """
-        now = self._moves_dropped + len(self._moves)
-        if position < self._moves_dropped:
-            return None, now
-        return self._moves[position - self._moves_dropped :], now
+        """Return the pods put on a node (+1) or taken from it (-1) since a position, as `Journal.since`."""
+        return self._moves.since(position)
 
     # Namespaces
 
@@ -367,9 +352,8 @@ class Cluster:
         node_name = self._closed_by.pop(by, None)
         if node_name is None:
             return False
-        del self._closed[node_name][by]
-        if not self._closed[node_name]:
-            del self._closed[node_name]
+        discard(self._closed, node_name, by)
+        if node_name not in self._closed:
             self.note_relief(node_name)
         return True
 
@@ -446,10 +430,7 @@ class Cluster:
         pod = self._placed.pop(uid, None)
         if pod is None:
             return None
-        held = self._by_node[pod.node_name]
-        del held[uid]
-        if not held:
-            del self._by_node[pod.node_name]
+        discard(self._by_node, pod.node_name, uid)
         self.ports.release(pod)
         if pod.affinity.required_anti:
             # It kept pods away from its whole domain.
@@ -496,19 +477,11 @@ class Cluster:
         self.changes.everywhere |= self.foreign.expected
 
     def _note_change(self, slot: int) -> None:
-        self._changes.append(slot)
-        if len(self._changes) > 4 * self.size + 1024:
-            drop = len(self._changes) // 2
-            del self._changes[:drop]
-            self._changes_dropped += drop
+        self._changed_slots.add(slot, 4 * self.size + 1024)
 
     def _note_move(self, pod: Pod, sign: int) -> None:
         self.changes.note_move(pod, sign)
-        self._moves.append((pod, sign))
-        if len(self._moves) > _LONGEST_MOVES:
-            drop = len(self._moves) // 2
-            del self._moves[:drop]
-            self._moves_dropped += drop
+        self._moves.add((pod, sign), _LONGEST_MOVES)
 
     def _take_slot(self, name: str) -> int:
         if self._empty:

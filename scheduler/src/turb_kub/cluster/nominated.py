@@ -6,6 +6,7 @@ this keeps others from taking the room.
 
 from collections.abc import Iterable
 
+from turb_kub.cluster.tables import discard
 from turb_kub.objects.pod import Pod
 
 
@@ -45,10 +46,7 @@ class NominatedPods:
         """Forget a pod; return it where it was known."""
         pod = self._by_uid.pop(uid, None)
         if pod is not None:
-            there = self._by_node[pod.nominated_node]
-            del there[uid]
-            if not there:
-                del self._by_node[pod.nominated_node]
+            discard(self._by_node, pod.nominated_node, uid)
         return pod
 
     def before(self, pod: Pod, node_name: str) -> list[Pod]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from turb_kub.cluster.tables import discard
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.ports import HostPort
 
@@ -27,12 +28,9 @@ class TakenPorts:
         """Count them no more."""
         for port in pod.host_ports:
             nodes = self._by_port[port.port]
-            taken = nodes[pod.node_name]
-            taken[port] -= 1
-            if not taken[port]:
-                del taken[port]
-            if not taken:
-                del nodes[pod.node_name]
+            nodes[pod.node_name][port] -= 1
+            if not nodes[pod.node_name][port]:
+                discard(nodes, pod.node_name, port)
             if not nodes:
                 del self._by_port[port.port]
 

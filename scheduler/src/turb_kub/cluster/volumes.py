@@ -13,6 +13,7 @@ import msgspec
 
 from turb_kub.cluster.attachments import Attachments
 from turb_kub.cluster.changes import Changes
+from turb_kub.cluster.tables import discard
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import (
     Attachment,
@@ -175,9 +176,9 @@ class Volumes:
         if plan is None:
             return False
         for volume, _ in plan.bindings:
-            _discard(self._reserved, volume.name, uid)
+            discard(self._reserved, volume.name, uid)
         for claim in plan.provisions:
-            _discard(self._selected, claim.key, uid)
+            discard(self._selected, claim.key, uid)
         self._changes.everywhere = True
         return True
 
@@ -206,9 +207,9 @@ class Volumes:
     def _take_out(self, item: StorageObject) -> None:
         match item:
             case Volume():
-                _discard(self._by_class, item.storage_class, item.name)
+                discard(self._by_class, item.storage_class, item.name)
             case Claim():
-                _discard(self._naming, item.volume_name, item.key)
+                discard(self._naming, item.volume_name, item.key)
             case NodeDrivers():
                 self.attachments.unlimit(item)
             case Attachment():
@@ -230,10 +231,3 @@ class Volumes:
 
 def _named(pod: Pod) -> Iterator[Key]:
     return ((pod.namespace, use.name) for use in pod.claims if not use.ephemeral)
-
-
-def _discard(table: dict[Any, dict[Any, Any]], key: Any, inner: Any) -> None:
-    """Delete one entry of a table of tables, and the inner table where it was its last."""
-    del table[key][inner]
-    if not table[key]:
-        del table[key]

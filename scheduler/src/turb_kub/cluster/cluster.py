@@ -125,6 +125,16 @@ class Cluster:
         slot = self._slots.get(name)
         return None if slot is None else self.nodes[slot]
 
+    def slots_of(self, names: Iterable[str]) -> list[int]:
+        """The slots of the nodes of these names; those that are not there are left out."""
+        return [slot for name in names if (slot := self._slots.get(name)) is not None]
+
+    def mask(self, slots: "list[int] | npt.NDArray[np.intp]") -> Bools:
+        """Return one boolean a slot, true for these."""
+        mask: Bools = np.zeros(self.size, dtype=np.bool_)
+        mask[slots] = True
+        return mask
+
     def node_at(self, slot: int) -> Node:
         """The node in a slot that is present. Raises `LookupError` for an empty one."""
         node = self.nodes[slot]

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Bools, Cluster
+from turb_kub.cluster.cluster import Cluster
 from turb_kub.objects.constraints import Term
 from turb_kub.objects.node import Node
 
@@ -55,13 +55,6 @@ def slots_where(cluster: Cluster, key: Hashable, holds: Callable[[Node], bool]) 
     """Return the slots of nodes of which a condition holds that `key` stands for. Read only."""
     memo = _memo(cluster)
     return _kept(memo, key, lambda: [slot for slot, node in enumerate(cluster.nodes) if node and holds(node)])
-
-
-def mask_of(cluster: Cluster, slots: Slots) -> Bools:
-    """Return slots as one boolean a slot."""
-    mask: Bools = np.zeros(cluster.size, dtype=np.bool_)
-    mask[slots] = True
-    return mask
 
 
 def matches(node: Node, terms: tuple[Term, ...] | None) -> bool:

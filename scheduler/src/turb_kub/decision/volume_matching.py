@@ -13,7 +13,7 @@ import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.cluster.volumes import VolumePlan
-from turb_kub.decision.node_slots import mask_of, matches, slot_lookup, slots_matching
+from turb_kub.decision.node_slots import matches, slot_lookup, slots_matching
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import AVAILABLE, Amount, Claim, StorageClass, Volume
@@ -158,7 +158,7 @@ def _makeable(cluster: Cluster, claim: Claim) -> Bools:
     found = class_of(cluster, claim)
     if found is None or not found.provisions:
         return np.zeros(cluster.size, dtype=np.bool_)
-    makeable = mask_of(cluster, slots_matching(cluster, found.node_terms))
+    makeable = cluster.mask(slots_matching(cluster, found.node_terms))
     selected = cluster.volumes.selected_node(claim)
     if selected is not None:
         slot = cluster.slot(selected)

@@ -55,6 +55,11 @@ class Refusal(msgspec.Struct, frozen=True):
     slots: Bools
 
 
+def one_reason(name: str, reason: str) -> Callable[[Cluster, Pod, Bools], Iterable[Refusal]]:
+    """Return the `reasons` of a filter that knows one only."""
+    return lambda cluster, pod, refused: [Refusal(name, reason, refused)]
+
+
 class PreFilter(msgspec.Struct, frozen=True):
     """A refusal that concerns the pod rather than any node.
 

@@ -5,12 +5,8 @@ go on for ever (kubernetes/kubernetes#106419, #38806). What the kubelet knows an
 has finished but not yet let go, labels not yet reported) mends itself in seconds.
 """
 
-from collections.abc import Iterable
-
-import numpy as np
-
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter, Refusal
+from turb_kub.decision.filters.base import PodFilter, one_reason
 from turb_kub.objects.pod import Pod
 
 NAME = "KubeletRejection"
@@ -20,16 +16,8 @@ REASON = "node(s) turned away a pod like this one lately"
 def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     if not cluster.cooling:
         return None
-    slots = [slot for name in cluster.cooling.nodes(pod.shape) if (slot := cluster.slot(name)) is not None]
-    if not slots:
-        return None
-    refused: Bools = np.zeros(cluster.size, dtype=np.bool_)
-    refused[slots] = True
-    return refused
-
-
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, REASON, refused)]
+    slots = cluster.slots_of(cluster.cooling.nodes(pod.shape))
+    return cluster.mask(slots) if slots else None
 
 
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
@@ -37,4 +25,4 @@ def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     return (f"its kubelet turned away a pod like this one lately: {reason}",)
 
 
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, REASON), _details)

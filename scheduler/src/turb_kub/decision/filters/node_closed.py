@@ -4,12 +4,8 @@ What such a pod takes of its node is not known, so any pod beside it could be on
 out an object that it cannot decode.
 """
 
-from collections.abc import Iterable
-
-import numpy as np
-
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter, Refusal
+from turb_kub.decision.filters.base import PodFilter, one_reason
 from turb_kub.objects.pod import Pod
 
 NAME = "NodeClosed"
@@ -17,20 +13,12 @@ REASON = "node(s) were malformed or held a malformed pod"
 
 
 def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
-    slots = [slot for name in cluster.closed_nodes if (slot := cluster.slot(name)) is not None]
-    if not slots:
-        return None
-    refused: Bools = np.zeros(cluster.size, dtype=np.bool_)
-    refused[slots] = True
-    return refused
-
-
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, REASON, refused)]
+    slots = cluster.slots_of(cluster.closed_nodes)
+    return cluster.mask(slots) if slots else None
 
 
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     return tuple(cluster.why_closed(cluster.node_at(slot).name))
 
 
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, REASON), _details)

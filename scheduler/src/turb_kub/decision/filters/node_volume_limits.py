@@ -3,12 +3,8 @@
 Source: kubernetes.io, "Node-specific Volume Limits" (CSINode `allocatable.count`). A node that states none has none.
 """
 
-from collections.abc import Iterable
-
-import numpy as np
-
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter, Refusal
+from turb_kub.decision.filters.base import PodFilter, one_reason
 from turb_kub.objects.pod import Pod
 
 NAME = "NodeVolumeLimits"
@@ -38,15 +34,7 @@ def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
                 new = len(handles - used)
                 if new and len(used) + besides + new > limit:
                     slots.append(slot)
-    if not slots:
-        return None
-    refused: Bools = np.zeros(cluster.size, dtype=np.bool_)
-    refused[slots] = True
-    return refused
-
-
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, EXCEEDED, refused)]
+    return cluster.mask(slots) if slots else None
 
 
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
@@ -60,4 +48,4 @@ def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, EXCEEDED), _details)

@@ -25,24 +25,21 @@ def filter_of(others: tuple[PodFilter, ...]) -> PodFilter:
     def refused(cluster: Cluster, pod: Pod) -> Bools | None:
         if not cluster.nominated:
             return None
-        found: Bools | None = None
+        slots = []
         for slot, there in _reserved(cluster, pod):
             with cluster.holding(there):
                 if _refusing(cluster, pod, slot) is not None:
-                    found = np.zeros(cluster.size, dtype=np.bool_) if found is None else found
-                    found[slot] = True
-        return found
+                    slots.append(slot)
+        return cluster.mask(slots) if slots else None
 
     def reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
         found: dict[tuple[str, str], Bools] = defaultdict(lambda: np.zeros(cluster.size, dtype=np.bool_))
         for slot, there in _reserved(cluster, pod):
             if not refused[slot]:
                 continue
-            only: Bools = np.zeros(cluster.size, dtype=np.bool_)
-            only[slot] = True
             with cluster.holding(there):
                 one = _refusing(cluster, pod, slot)
-                for refusal in one.reasons(cluster, pod, only) if one is not None else ():
+                for refusal in one.reasons(cluster, pod, cluster.mask([slot])) if one is not None else ():
                     found[refusal.filter, refusal.reason] |= refusal.slots
         return [Refusal(name, reason, slots) for (name, reason), slots in found.items()]
 

@@ -8,13 +8,13 @@ A pod that waits goes where its own node constraints and what is free let it go.
 use (a taint, a label) keep all their room for ours.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
 from turb_kub.cluster.cluster import MEMORY, PODS, Bools, Cluster, Int64s
-from turb_kub.decision.filters.base import PodFilter, Refusal
+from turb_kub.decision.filters.base import PodFilter, one_reason
 from turb_kub.decision.filters.node_resources import Need, need_of
 from turb_kub.decision.node_verdicts import PASSES, node_verdicts
 from turb_kub.objects.pod import Pod
@@ -75,10 +75,6 @@ def _compared(cluster: Cluster, need: Need, following: _Next) -> Iterator[tuple[
         yield names[MEMORY], need.budget, foreign.arrived_budget(size) + following.budget, cluster.headroom[:size]
 
 
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, REASON, refused)]
-
-
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     need = need_of(cluster, pod)
     for following in _each_next(cluster):
@@ -99,4 +95,4 @@ def _detail(name: str, free: int, asked: int, left: int) -> str:
     return f"{parts[0]}{what} free < {parts[1]} asked + {parts[2]} left to another scheduler"
 
 
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, REASON), _details)

@@ -11,7 +11,7 @@ import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
 from turb_kub.decision.filters.base import PodFilter, PreFilter, Refusal
-from turb_kub.decision.node_slots import mask_of, matches, slots_matching
+from turb_kub.decision.node_slots import matches, slots_matching
 from turb_kub.decision.volume_matching import Match, bound_claims, class_of, match_claims, waiting_claims
 from turb_kub.objects.claims import ClaimUse
 from turb_kub.objects.pod import Pod
@@ -65,7 +65,7 @@ class _Refused:
             if volume is None:
                 self.no_volume[:] = True
             elif volume.node_terms is not None:
-                self.conflict |= ~mask_of(cluster, slots_matching(cluster, volume.node_terms))
+                self.conflict |= ~cluster.mask(slots_matching(cluster, volume.node_terms))
         for match in match_claims(cluster, waiting_claims(cluster, pod)):
             unmatched = match.unmatched
             self.none_available |= unmatched & ~match.makeable

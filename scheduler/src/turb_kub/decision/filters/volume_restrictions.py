@@ -4,12 +4,10 @@ Source: kubernetes.io, "Persistent Volumes" (access modes). The disks that kube-
 at besides (`gcePersistentDisk`, `awsElasticBlockStore`, `iscsi`, `rbd`) are refused by the table of fields.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter, PreFilter, Refusal
+from turb_kub.decision.filters.base import PodFilter, PreFilter, one_reason
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import READ_WRITE_ONCE_POD
 
@@ -44,10 +42,6 @@ def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     return np.ones(cluster.size, dtype=np.bool_)
 
 
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, IN_USE, refused)]
-
-
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
     return tuple(
         f"claim {name} is for one pod (ReadWriteOncePod), and another uses it" for name in _in_use(cluster, pod)
@@ -55,4 +49,4 @@ def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
 
 
 PRE_FILTER = PreFilter(NAME, _missing)
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, IN_USE), _details)

@@ -5,11 +5,9 @@ without any such label is in no zone, and takes every volume. Generic ephemeral 
 by kube-scheduler.
 """
 
-from collections.abc import Iterable
-
 from turb_kub.cluster.cluster import Bools, Cluster
-from turb_kub.decision.filters.base import PodFilter, PreFilter, Refusal
-from turb_kub.decision.node_slots import mask_of, slots_where
+from turb_kub.decision.filters.base import PodFilter, PreFilter, one_reason
+from turb_kub.decision.node_slots import slots_where
 from turb_kub.objects.node import Node
 from turb_kub.objects.pod import Pod
 from turb_kub.objects.storage import Volume
@@ -76,11 +74,7 @@ def _refused(cluster: Cluster, pod: Pod) -> Bools | None:
     if not topologies:
         return None
     elsewhere = slots_where(cluster, (NAME, topologies), lambda node: _is_elsewhere(node, topologies))
-    return mask_of(cluster, elsewhere)
-
-
-def _reasons(cluster: Cluster, pod: Pod, refused: Bools) -> Iterable[Refusal]:
-    return [Refusal(NAME, CONFLICT, refused)]
+    return cluster.mask(elsewhere)
 
 
 def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
@@ -93,4 +87,4 @@ def _details(cluster: Cluster, pod: Pod, slot: int) -> tuple[str, ...]:
 
 
 PRE_FILTER = PreFilter(NAME, _missing)
-FILTER = PodFilter(NAME, _refused, _reasons, _details)
+FILTER = PodFilter(NAME, _refused, one_reason(NAME, CONFLICT), _details)

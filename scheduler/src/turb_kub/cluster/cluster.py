@@ -29,6 +29,7 @@ from turb_kub.objects.pod import Pod
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Slots = npt.NDArray[np.intp]
 
 CPU, MEMORY, STORAGE, PODS = range(4)
 _FIRST_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -129,7 +130,7 @@ class Cluster:
         """The slots of the nodes of these names; those that are not there are left out."""
         return [slot for name in names if (slot := self._slots.get(name)) is not None]
 
-    def mask(self, slots: "list[int] | npt.NDArray[np.intp]") -> Bools:
+    def mask(self, slots: list[int] | Slots) -> Bools:
         """Return one boolean a slot, true for these."""
         mask: Bools = np.zeros(self.size, dtype=np.bool_)
         mask[slots] = True
@@ -202,7 +203,7 @@ class Cluster:
             self._in_name_order = bool((taken[1:] > taken[:-1]).all())
         return self.name_rank[: self.size]
 
-    def first_by_name(self, slots: npt.NDArray[np.intp]) -> int:
+    def first_by_name(self, slots: Slots) -> int:
         """Return the one of some slots (ascending, at least one, none empty) whose node's name comes first."""
         ranks = self.ranks()
         return int(slots[0] if self._in_name_order else slots[ranks[slots].argmin()])

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Cluster
+from turb_kub.cluster.cluster import Cluster, Slots
 from turb_kub.decision.feasibility import details, feasible, filter_codes, pod_refusal, reasons
 from turb_kub.decision.fields import FIELDS, field_refusal
 from turb_kub.decision.node_verdicts import EMPTY_SLOT
@@ -17,13 +17,13 @@ from turb_kub.objects.pod import Pod
 
 #: How many nodes a decision reports on; enough to see why, small enough for an annotation on a large cluster.
 REPORTED_NODES = 5
+#: Of so many nodes one pass over all costs next to nothing.
 _MANY = 64
+#: In how many parts very many nodes are looked at.
 _CHUNKS = 256
 BY_NAME = "name"
 BY_PREFERENCE = "preference"
 NO_NODES = "no nodes available to schedule pods"
-
-Slots = npt.NDArray[np.intp]
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -157,16 +157,23 @@ def _refused(cluster: Cluster, pod: Pod, policy: Policy, rank: npt.NDArray[Any])
 def _first(cluster: Cluster, slots: Slots, rank: npt.NDArray[Any], most: int) -> list[int]:
     """The best slots, at most `most`, in order of rank, then name."""
     if len(slots) > most:
-        ranked = rank if len(slots) == len(rank) else rank[slots]
-        if len(slots) > _CHUNKS * _MANY:
-            # The best few lie in as many chunks of least minimum: a chunk that is none of those has so many better.
-            ends = np.linspace(0, len(slots), _CHUNKS, endpoint=False, dtype=np.intp)
-            best = np.argpartition(np.minimum.reduceat(ranked, ends), most)[:most] if most else ends[:0]
-            chunks = [slots[ends[at] : ends[at + 1] if at + 1 < _CHUNKS else len(slots)] for at in best]
-            return _first(cluster, np.concatenate(chunks), rank, most) if chunks else []
-        slots = slots[np.argpartition(ranked, most - 1)[:most]] if most else slots[:0]
+        slots = slots[_least(rank if len(slots) == len(rank) else rank[slots], most)]
     names = cluster.ranks()
     return sorted((int(slot) for slot in slots), key=lambda slot: (rank[slot], names[slot]))
+
+
+def _least(numbers: npt.NDArray[Any], most: int) -> Slots:
+    """Where the `most` least of more numbers are, in any order."""
+    if most == 0:
+        return np.zeros(0, dtype=np.intp)
+    if len(numbers) <= _CHUNKS * _MANY:
+        return np.argpartition(numbers, most - 1)[:most]
+    # They lie in the chunks with the least minimum, as many: a chunk that is none of those has so many better ones.
+    bounds = np.linspace(0, len(numbers), _CHUNKS + 1, dtype=np.intp)
+    chunks = np.argpartition(np.minimum.reduceat(numbers, bounds[:-1]), most - 1)[:most]
+    among = np.concatenate([np.arange(bounds[chunk], bounds[chunk + 1]) for chunk in chunks])
+    least: Slots = among[np.argpartition(numbers[among], most - 1)[:most]]
+    return least
 
 
 def report(cluster: Cluster, slot: int, rank: npt.NDArray[Any], refused: tuple[str, ...] = ()) -> NodeReport:

@@ -10,13 +10,11 @@ from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Cluster
+from turb_kub.cluster.cluster import Cluster, Slots
 from turb_kub.objects.constraints import Term
 from turb_kub.objects.node import Node
 
-Slots = npt.NDArray[np.intp]
 _KEPT = 16384
 
 

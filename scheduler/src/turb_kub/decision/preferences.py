@@ -6,15 +6,13 @@ its spread constraints with ScheduleAnyway.
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from turb_kub.cluster.cluster import Cluster, Int64s
+from turb_kub.cluster.cluster import Cluster, Int64s, Slots
 from turb_kub.cluster.pod_counts import Matching
 from turb_kub.decision.filters.pod_topology_spread import spread_by, with_all_labels
 from turb_kub.decision.node_verdicts import node_misgivings
 from turb_kub.objects.pod import Pod
 
-Slots = npt.NDArray[np.intp]
 #: Keeps what a great many pods weigh below what one taint does.
 _MOST = 2**31
 

@@ -353,7 +353,7 @@ async def lists_fail_in_every_way(stage: Stage) -> AsyncIterator[None]:
     await until(lambda: not stage.double.faults_left)
 
 
-@act(api__reflector__LIST_TIMEOUT=0.1)
+@act(api__lists__LIST_TIMEOUT=0.1)
 async def lists_hang(stage: Stage) -> AsyncIterator[None]:
     for kind in KINDS:
         stage.double.fault("GET", kind, hangs(), streams(b'{"metadata":', end="stall"), hangs())
@@ -361,7 +361,7 @@ async def lists_hang(stage: Stage) -> AsyncIterator[None]:
     await pods(stage.double, "p")
 
 
-@act(api__reflector__PAGE=2)
+@act(api__lists__PAGE=2)
 async def lists_expire_between_two_pages(stage: Stage) -> AsyncIterator[None]:
     await pods(stage.double, "x", 7, node="node-1")
     for kind in KINDS:
@@ -370,7 +370,7 @@ async def lists_expire_between_two_pages(stage: Stage) -> AsyncIterator[None]:
     await pods(stage.double, "p")
 
 
-@act(api__reflector__PAGE=2)
+@act(api__lists__PAGE=2)
 async def lists_have_pages_without_end(stage: Stage) -> AsyncIterator[None]:
     again = b'{"metadata":{"resourceVersion":"9","continue":"2"},"items":[]}'
     for kind in KINDS:

@@ -6,7 +6,7 @@ import pytest
 from turb_kub.api.client import Client
 from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError
-from turb_kub.api.volumes import is_conflict, keep_volume, select_node
+from turb_kub.api.volumes import keep_volume, select_node
 from turb_kub.objects.storage import decode_claim, decode_volume
 
 from tests.api.disks import CLAIMS
@@ -110,7 +110,7 @@ async def test_a_volume_is_kept_once_and_its_new_version_told(kept, disks):
     assert version > volume.version
     with pytest.raises(ApiError) as caught:
         await keep_volume(client, volume, claim)
-    assert is_conflict(caught.value)
+    assert caught.value.object_is_another
     assert (await disks.read_volume("v"))["spec"]["claimRef"]["uid"] == claim.uid
 
 
@@ -120,7 +120,7 @@ async def test_objects_made_anew_under_the_same_name_are_not_written_to(kept, di
     for write in (lambda: keep_volume(client, volume, claim), lambda: select_node(client, claim, "node-1")):
         with pytest.raises(ApiError) as caught:
             await write()
-        assert is_conflict(caught.value)
+        assert caught.value.object_is_another
     assert "claimRef" not in (await disks.read_volume("v"))["spec"]
 
 
@@ -129,7 +129,7 @@ async def test_a_claim_that_changed_since_is_not_written_to(kept, admin, disks):
     await admin.call("PATCH", f"{CLAIMS}/data", {"metadata": {"labels": {"a": "b"}}})
     with pytest.raises(ApiError) as caught:
         await select_node(client, claim, "node-1")
-    assert is_conflict(caught.value)
+    assert caught.value.object_is_another
     assert "volume.kubernetes.io/selected-node" not in (await disks.read_claim("data"))["metadata"].get(
         "annotations", {}
     )

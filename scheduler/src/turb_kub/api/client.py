@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from enum import Enum, auto
 
 import aiohttp
-import msgspec
 
 from turb_kub.api.credentials import Credentials
 from turb_kub.api.errors import ApiError, Expired, Unreachable
+from turb_kub.objects.malformed import MALFORMED
 from turb_kub.objects.wire import Decoder, Status
 
 CONNECT_TIMEOUT = 10.0
@@ -190,7 +190,7 @@ async def _lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _api_error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
     try:
         status = _statuses.decode(content)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except MALFORMED:
         status = Status(message=content[:_LONGEST_MESSAGE].decode("utf-8", "replace"))
     return ApiError(
         response.status,

@@ -29,9 +29,18 @@ class ApiError(Exception):
         """Whether a write may have been carried out all the same."""
         return self.status >= 500
 
+    @property
+    def object_is_another(self) -> bool:
+        """Whether a write with uid or resourceVersion was refused because the object is another one now, or is gone."""
+        return self.status in {404, 409} or (self.status == 422 and "metadata.uid" in self.message)
+
 
 class Unreachable(Exception):
     """No answer came: refused, timed out, cut off. A write may or may not have been carried out."""
+
+    #: As of `ApiError`: nobody has asked for a pause, nor spoken of the object.
+    retry_after = 0.0
+    object_is_another = False
 
 
 class MalformedPod(Exception):

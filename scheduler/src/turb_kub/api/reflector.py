@@ -12,20 +12,20 @@ import logging
 import random
 import time
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from turb_kub.api.client import Client, Pool
 from turb_kub.api.errors import ApiError, Expired, Unreachable
+from turb_kub.api.lists import is_version, pages, read_page
 from turb_kub.api.log_limit import LogLimit
+from turb_kub.objects.malformed import MALFORMED
 from turb_kub.objects.pod import resource_version
-from turb_kub.objects.wire import Decoder, Identified, Status, WatchEvent, WireList
+from turb_kub.objects.wire import Decoder, Identified, Status, WatchEvent
 
 log = logging.getLogger(__name__)
 
-PAGE = 500
-LIST_TIMEOUT = 60.0
 #: The API server sends a bookmark about once a minute; two missed and a half are a dead connection.
 READ_TIMEOUT = 150.0
 FIRST_WAIT = 0.5
@@ -35,9 +35,6 @@ MISSES = 3
 #: A watch that ends sooner than this counts as a failure, so that a server that closes at once is not hammered.
 SHORTEST_WATCH = 1.0
 
-#: What decoding may raise; nesting without end is a RecursionError.
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-_lists = Decoder(WireList)
 _events = Decoder(WatchEvent)
 _identities = Decoder(Identified)
 
@@ -102,39 +99,20 @@ class Reflector:
 
     async def _list(self) -> None:
         items: list[msgspec.Raw] = []
-        query = {"limit": str(PAGE)}
-        while True:
-            try:
-                page = await self._client.request(
-                    "GET",
-                    self.path,
-                    resource=self.resource,
-                    query=query,
-                    timeout=LIST_TIMEOUT,
-                    pool=Pool.WATCHES,
-                )
-            except ApiError as error:
-                if error.status != 410 or "continue" not in query:
-                    raise
-                # The list grew too old between two pages. In one piece it can't, so that this ends.
-                items, query = [], {}
-                continue
-            try:
-                decoded = _lists.decode(page)
-            except _UNREADABLE as error:
-                raise Unreachable(f"the answer to a list is no list: {error}") from error
-            if not _is_version(decoded.metadata.resourceVersion):
-                # Taken for an empty list it would wipe out all that is known.
-                raise Unreachable("the answer to a list is no list: it has no resourceVersion")
-            items += decoded.items or []
-            rest = decoded.metadata.continue_
-            if not rest:
-                break
-            if rest == query.get("continue"):
-                raise Unreachable("the answer to a list is no list: its pages have no end")
-            query = {"limit": str(PAGE), "continue": rest}
+        version = ""
+        how: Any = {"resource": self.resource, "pool": Pool.WATCHES}
+        try:
+            async for page in pages(self._client, self.path, **how):
+                items += page.items or []
+                version = page.metadata.resourceVersion
+        except ApiError as error:
+            if error.status != 410 or not version:
+                raise
+            # The list grew too old between two pages. In one piece it can't, so that this ends.
+            page = await read_page(self._client, self.path, query={}, **how)
+            items, version = page.items or [], page.metadata.resourceVersion
         self._sink.replace(items)
-        self._version = decoded.metadata.resourceVersion
+        self._version = version
         self._recovered()
         self.synced.set()
         self.settled.set()
@@ -154,7 +132,7 @@ class Reflector:
             async for line in lines:
                 try:
                     event = _events.decode(line)
-                except _UNREADABLE as error:
+                except MALFORMED as error:
                     self._missed()
                     raise Unreachable(f"a line of the watch is no event: {error}") from error
                 self._take(event)
@@ -185,9 +163,9 @@ class Reflector:
                 return
         try:
             version = _identities.decode(event.object).metadata.resourceVersion
-        except _UNREADABLE:
+        except MALFORMED:
             version = ""
-        if not _is_version(version):
+        if not is_version(version):
             # The next event or bookmark moves the version on; until then a new watch repeats this event.
             self._limit.warning(f"watch of {self.resource}: an event without a resourceVersion")
         elif resource_version(version) >= resource_version(self._version or ""):
@@ -199,8 +177,7 @@ class Reflector:
             self.settled.set()
         if self._limit.warning(f"cannot read {self.resource}, trying again: {error}"):
             self._in_trouble = True
-        asked = error.retry_after if isinstance(error, ApiError) else 0.0
-        await asyncio.sleep(max(asked, self._wait * random.uniform(0.5, 1.0)))
+        await asyncio.sleep(max(error.retry_after, self._wait * random.uniform(0.5, 1.0)))
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _recovered(self) -> None:
@@ -210,15 +187,10 @@ class Reflector:
             self._in_trouble = False
 
 
-def _is_version(text: str) -> bool:
-    """Whether a watch can go on from this resourceVersion: "0" and none would begin anywhere (API Concepts)."""
-    return text not in {"", "0"}
-
-
 def _error_of(item: msgspec.Raw) -> Exception:
     try:
         status = msgspec.json.decode(item, type=Status)
-    except _UNREADABLE:
+    except MALFORMED:
         return Unreachable("the watch ended with an error that cannot be read")
     if status.code == 410 or status.reason in {"Expired", "Gone"}:
         return Expired(status.message)

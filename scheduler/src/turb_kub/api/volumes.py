@@ -1,7 +1,7 @@
 """The two writes by which a scheduler has a claim bound, as the PersistentVolume controller and provisioners expect.
 
-Both are refused by the API server where the object has changed since it was decided on (see `is_conflict`): they carry
-its uid and resourceVersion.
+Both carry the object's uid and resourceVersion, so that the API server refuses them where it has changed since it was
+decided on (`ApiError.object_is_another`).
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from turb_kub.api.client import STRATEGIC_MERGE, Client
-from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.errors import Unreachable
 from turb_kub.objects.pod import resource_version
 from turb_kub.objects.storage import SELECTED_NODE, Claim, Volume
 from turb_kub.objects.wire import Decoder, Identified
@@ -49,11 +49,6 @@ async def select_node(client: Client, claim: Claim, node_name: str) -> int:
     meta = _preconditions(claim.uid, claim.version) | {"annotations": {SELECTED_NODE: node_name}}
     path = f"/api/v1/namespaces/{quote(claim.namespace)}/persistentvolumeclaims/{quote(claim.name)}"
     return await _patch(client, path, "persistentvolumeclaims", {"metadata": meta})
-
-
-def is_conflict(error: ApiError) -> bool:
-    """Tell whether a write was refused because the object is another one than was decided on, or is gone."""
-    return error.status in {404, 409} or (error.status == 422 and "metadata.uid" in error.message)
 
 
 def _preconditions(uid: str, version: int) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from turb_kub.api.client import Client
+from turb_kub.api.client import REQUEST_TIMEOUT, Client
 from turb_kub.api.errors import ApiError
 from turb_kub.api.events import DECISION_ANNOTATION
+from turb_kub.api.lists import pages
 from turb_kub.api.storage import STORAGE_KINDS
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.kubectl import COMMAND
@@ -22,12 +23,10 @@ from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.node import decode_node
 from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, shared_labels
 from turb_kub.objects.storage import Claim, StorageClass, Volume
-from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire, WireList
+from turb_kub.objects.wire import Decoder, Identified, ObjectMeta, Wire
 
-PAGE = "500"
 #: Kinds of which every cluster with volumes or neighbours has some: where a file has none, they were left out of it.
 _ALWAYS_THERE = {"Namespace": "namespaces", "CSINode": "csinodes"}
-_lists = Decoder(WireList)
 _STORAGE = {kind.kind: kind for kind in STORAGE_KINDS}
 _identities = Decoder(Identified)
 
@@ -182,11 +181,6 @@ def _documents(path: str) -> Iterable[Mapping[str, Any]]:
 
 
 async def _list(client: Client, path: str, resource: str, query: Mapping[str, str]) -> list[msgspec.Raw]:
-    items: list[msgspec.Raw] = []
-    page = {"limit": PAGE, **query}
-    while True:
-        decoded = _lists.decode(await client.request("GET", path, resource=resource, query=page))
-        items += decoded.items or []
-        if not decoded.metadata.continue_:
-            return items
-        page["continue"] = decoded.metadata.continue_
+    # A person waits for this, so no longer than for any other request.
+    read = pages(client, path, resource=resource, query=query, timeout=REQUEST_TIMEOUT)
+    return [item async for page in read for item in page.items or ()]

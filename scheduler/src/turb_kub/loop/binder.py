@@ -211,8 +211,7 @@ class Binder:
             fits = await self._guard.still_fits(assumed)
         except (ApiError, Unreachable) as error:
             self._give_up(pod)
-            asked = error.retry_after if isinstance(error, ApiError) else 0.0
-            self._queue.retry(pod.uid, self._clock(), asked)
+            self._queue.retry(pod.uid, self._clock(), error.retry_after)
             self._limit.warning(f"the pods of nodes cannot be read before binding, trying again: {error}")
             return False
         if not fits and self._cluster.is_assumed(pod.uid):
@@ -270,8 +269,7 @@ class Binder:
                 self._pods.malformed(error.remains, error)
                 return error.remains.node_name == assumed.node_name
             except (ApiError, Unreachable) as error:
-                asked = error.retry_after if isinstance(error, ApiError) else 0.0
-                await asyncio.sleep(max(wait, asked))
+                await asyncio.sleep(max(wait, error.retry_after))
                 wait = min(2 * wait, LONGEST_WAIT)
                 continue
             return self._take(pod, assumed, current, cause)

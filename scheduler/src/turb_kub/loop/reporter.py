@@ -161,11 +161,11 @@ class Reporter:
         try:
             current = await set_unscheduled(self._client, pod, verdict.reason, verdict.message, changed)
         except (ApiError, Unreachable) as error:
-            if not _pod_is_another(error):
+            if not error.object_is_another:
                 self._limit.warning(f"cannot write conditions of pods: {error}")
                 log.debug("pod %s: its condition is not written", pod.key)
-            if not (_pod_is_another(error) or _malformed(error)):
-                wait = max(_asked_wait(error), min(WAIT * 2.0**unwritten.tries, LONGEST_WAIT))
+            if not (error.object_is_another or _malformed(error)):
+                wait = max(error.retry_after, min(WAIT * 2.0**unwritten.tries, LONGEST_WAIT))
                 again = msgspec.structs.replace(unwritten, tries=unwritten.tries + 1)
                 asyncio.get_running_loop().call_later(wait, self._write_again, pod.uid, again)
             elif pod.verdict is verdict:
@@ -196,7 +196,7 @@ class Reporter:
                     if not (isinstance(error, ApiError) and (error.status == 404 or "being terminated" in str(error))):
                         self._limit.warning(f"cannot write events: {error}")
                     return
-                await asyncio.sleep(max(_asked_wait(error), WAIT))
+                await asyncio.sleep(max(error.retry_after, WAIT))
             else:
                 return
 
@@ -208,17 +208,6 @@ def _final(error: ApiError | Unreachable) -> bool:
 
 def _malformed(error: ApiError | Unreachable) -> bool:
     return isinstance(error, ApiError) and error.status in {400, 422}
-
-
-def _asked_wait(error: ApiError | Unreachable) -> float:
-    return error.retry_after if isinstance(error, ApiError) else 0.0
-
-
-def _pod_is_another(error: ApiError | Unreachable) -> bool:
-    """Whether a condition was refused because the pod is gone, or was made anew under its name."""
-    if not isinstance(error, ApiError):
-        return False
-    return error.status in {404, 409} or (error.status == 422 and "metadata.uid" in error.message)
 
 
 def _says_the_same(before: Verdict | None, now: Verdict) -> bool:

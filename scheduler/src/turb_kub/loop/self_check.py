@@ -26,13 +26,14 @@ import msgspec
 
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.lists import pages
 from turb_kub.api.log_limit import LogLimit
-from turb_kub.api.reflector import LIST_TIMEOUT, PAGE, Reflector
+from turb_kub.api.reflector import Reflector
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
-from turb_kub.objects.malformed import MALFORMED, Remains, remains_of
+from turb_kub.objects.malformed import Remains, remains_of
 from turb_kub.objects.pod import resource_version
-from turb_kub.objects.wire import Decoder, WireList
+from turb_kub.objects.wire import WireList
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,6 @@ NODES_A_TURN = 20
 #: Differences named in the log.
 NAMED = 5
 SUMS = "sums"
-
-_lists = Decoder(WireList)
 
 
 class Kept(Protocol):
@@ -117,9 +116,9 @@ class SelfCheck:
         unlisted = kept.held()
         suspects: dict[str, Remains] = {}
         version = 0
-        async for listed_at, items in self._pages(reflector, {}):
-            version = listed_at
-            for item in items:
+        async for page in self._pages(reflector, {}):
+            version = resource_version(page.metadata.resourceVersion)
+            for item in page.items or ():
                 identity = remains_of(item)
                 unlisted.pop(kept.key_of(identity), None)
                 if not kept.agrees(item):
@@ -143,8 +142,8 @@ class SelfCheck:
         if identity.namespace:
             selector += f",metadata.namespace={identity.namespace}"
         differing = []
-        async for _, items in self._pages(reflector, {"fieldSelector": selector}):
-            for item in items:
+        async for page in self._pages(reflector, {"fieldSelector": selector}):
+            for item in page.items or ():
                 told = resource_version(remains_of(item).resource_version) <= reflector.version
                 if told and not kept.agrees(item):
                     kept.changed(item)
@@ -161,27 +160,8 @@ class SelfCheck:
             await asyncio.sleep(LOOK_EVERY)
         return True
 
-    async def _pages(
-        self, reflector: Reflector, selector: dict[str, str]
-    ) -> AsyncIterator[tuple[int, list[msgspec.Raw]]]:
-        """Yield the pages of a list, each with the version that all of them have."""
-        query = {"limit": str(PAGE), **selector}
-        while True:
-            answer = await self._client.request(
-                "GET", reflector.path, resource=reflector.resource, query=query, timeout=LIST_TIMEOUT
-            )
-            try:
-                page = _lists.decode(answer)
-            except MALFORMED as error:
-                raise Unreachable(f"the answer to a list is no list: {error}") from error
-            version = resource_version(page.metadata.resourceVersion)
-            if not version:
-                # Taken for an empty list it would wipe out all that is known.
-                raise Unreachable("the answer to a list is no list: it has no resourceVersion")
-            yield version, page.items or []
-            if not page.metadata.continue_ or page.metadata.continue_ == query.get("continue"):
-                return
-            query["continue"] = page.metadata.continue_
+    def _pages(self, reflector: Reflector, query: dict[str, str]) -> AsyncIterator[WireList]:
+        return pages(self._client, reflector.path, resource=reflector.resource, query=query)
 
     async def _sums(self) -> list[str]:
         slots = [slot for slot, _ in self._cluster.each_node()]

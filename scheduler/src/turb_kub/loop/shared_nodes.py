@@ -15,19 +15,16 @@ from collections.abc import Callable
 
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
+from turb_kub.api.lists import read_page
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.decision.fits import fits
 from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
-from turb_kub.objects.malformed import MALFORMED
 from turb_kub.objects.pod import Pod, resource_version
-from turb_kub.objects.wire import Decoder, WireList
 
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
 #: Seconds, after which an answer would not be fresh.
 READ_WITHIN = 5.0
-
-_lists = Decoder(WireList)
 
 
 class SharedNodeGuard:
@@ -83,16 +80,12 @@ class SharedNodeGuard:
         # A finished pod holds nothing; that it has finished the watch will say.
         selector = f"spec.nodeName={node_name},status.phase!=Succeeded,status.phase!=Failed"
         try:
-            answer = await self._client.request(
-                "GET", "/api/v1/pods", resource="pods", query={"fieldSelector": selector}, timeout=READ_WITHIN
+            listed = await read_page(
+                self._client, "/api/v1/pods", resource="pods", query={"fieldSelector": selector}, timeout=READ_WITHIN
             )
-            listed = _lists.decode(answer)
         except (ApiError, Unreachable):
             self._metrics.fresh_reads.labels("failed").inc()
             raise
-        except MALFORMED as error:
-            self._metrics.fresh_reads.labels("failed").inc()
-            raise Unreachable(f"the answer to a list is no list: {error}") from error
         self._metrics.fresh_reads.labels("done").inc()
         # Where the watch is as far or farther, the list holds nothing new, and may hold what is gone since.
         if self._version() < resource_version(listed.metadata.resourceVersion):

@@ -22,7 +22,7 @@ import msgspec
 
 from turb_kub.api.client import Client
 from turb_kub.api.errors import ApiError, Unreachable
-from turb_kub.api.volumes import is_conflict, keep_volume, select_node
+from turb_kub.api.volumes import keep_volume, select_node
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.cluster.volumes import VolumePlan
 from turb_kub.decision.node_slots import matches
@@ -124,7 +124,7 @@ class VolumeBinder:
         except Unreachable as error:
             raise NotBound from error
         except ApiError as error:
-            if is_conflict(error) or error.status == 429 or error.ambiguous:
+            if error.object_is_another or error.status == 429 or error.ambiguous:
                 raise NotBound(retry_after=error.retry_after) from error
             raise NotBound(str(error)) from error
 

@@ -8,6 +8,7 @@ from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
+from turb_kub.loop.timers import Timers
 from turb_kub.queue.queue import SchedulingQueue
 
 from tests.unit.objects import cluster_of, node, pod
@@ -37,7 +38,8 @@ class Parts:
         self.metrics = Metrics("turb-kub")
         self.notes = Notes()
         self.sink = PodSink(self.cluster, self.queue, self.metrics, lambda: self.now)
-        self.rejections = Rejections(self.cluster, cast(Any, self.notes), self.metrics, lambda: self.now)
+        self.timers = Timers()
+        self.rejections = Rejections(self.cluster, cast(Any, self.notes), self.metrics, lambda: self.now, self.timers)
         self.sink.rejected = self.rejections.note
 
     def turn_away(self, name, on="a", reason="OutOfmemory", version=20, **how):
@@ -55,8 +57,8 @@ class Parts:
         """How long the nodes are avoided from now on, by letting the time pass until they are not."""
         began = self.now
         while self.cluster.cooling:
-            self.now += self.rejections.due_in(self.now) or 0.0
-            self.rejections.end(self.now)
+            self.now += self.timers.due_in(self.now) or 0.0
+            self.timers.run(self.now)
         return self.now - began
 
 
@@ -177,9 +179,9 @@ def test_the_time_begins_anew_when_all_went_well_for_five_minutes(parts):
     for number in range(2):
         parts.turn_away(f"p{number}")
         parts.avoided_for()
-    while (due := parts.rejections.due_in(parts.now)) is not None:
+    while (due := parts.timers.due_in(parts.now)) is not None:
         parts.now += due
-        parts.rejections.end(parts.now)
+        parts.timers.run(parts.now)
     parts.turn_away("later")
     assert parts.avoided_for() == 10
 
@@ -199,10 +201,10 @@ def test_a_waiting_pod_is_woken_when_the_node_comes_back(parts):
     parts.queue.pop(parts.now)
     parts.queue.unschedulable("uid-default-next", parts.decide(spec=ZONE).filters, parts.now)
     parts.now += 9.9
-    parts.rejections.end(parts.now)
+    parts.timers.run(parts.now)
     assert parts.queue.pop(parts.now) is None
     parts.now += 0.2
-    parts.rejections.end(parts.now)
+    parts.timers.run(parts.now)
     assert parts.queue.pop(parts.now).name == "next"
 
 

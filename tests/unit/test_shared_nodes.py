@@ -15,6 +15,7 @@ from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.loop.arrivals import LONGEST, Arrivals
 from turb_kub.loop.ingest import PodSink
 from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.timers import Timers
 from turb_kub.objects.pod import decode_pod
 from turb_kub.queue.queue import SchedulingQueue
 
@@ -106,7 +107,8 @@ class Parts:
         self.cluster = cluster_of(*(nodes or (node("a"),)))
         self.queue = SchedulingQueue(self.cluster)
         self.sink = PodSink(self.cluster, self.queue, Metrics("turb-kub"), lambda: self.now)
-        self.arrivals = Arrivals(self.cluster, lambda: self.now)
+        self.timers = Timers()
+        self.arrivals = Arrivals(self.cluster, lambda: self.now, self.timers)
         self.sink.arrived, self.sink.at_work = self.arrivals.note, self.arrivals.note_work
         self.sink.replace([raw(item) for item in listed])
 
@@ -133,7 +135,7 @@ class Parts:
 
     def wait(self, seconds):
         self.now += seconds
-        self.arrivals.end(self.now)
+        self.timers.run(self.now)
 
 
 def test_as_much_as_another_scheduler_has_just_taken_is_left_to_it_once_more():
@@ -186,14 +188,14 @@ def test_it_is_left_for_three_times_as_long_as_the_slowest_of_the_last_binds_too
     for seconds in binds:
         parts.arrivals.bind_took(seconds)
     parts.theirs("x", node="a", memory="9Gi")
-    assert parts.arrivals.due_in(parts.now) == window
+    assert parts.timers.due_in(parts.now) == window
     parts.park(memory="6Gi")
     parts.wait(window - 0.01)
     assert not parts.woken()
     parts.wait(0.01)
     assert parts.woken()
     assert parts.decide(memory="6Gi").node == "a"
-    assert parts.arrivals.due_in(parts.now) is None
+    assert parts.timers.due_in(parts.now) is None
 
 
 @pytest.mark.parametrize(
@@ -398,7 +400,7 @@ def test_no_room_is_lost_for_longer_than_the_longest_window(steps):
                     parts.park(memory=memory)
     assert parts.cluster.check() == []
     parts.wait(LONGEST)
-    assert parts.arrivals.due_in(parts.now) is None
+    assert parts.timers.due_in(parts.now) is None
     assert not parts.cluster.foreign.active
     assert FILTER.refused(parts.cluster, pod("p")) is None
     for column in range(4):

@@ -8,15 +8,14 @@ A scheduler is at work until as long after the last that was seen of it. How man
 known once it was seen for `BUSY_SECONDS` with pods enough to place: no more than in the busiest of its seconds.
 """
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 
 import msgspec
 
 from turb_kub.cluster.cluster import Cluster
+from turb_kub.loop.timers import Timers
 from turb_kub.objects.pod import Pod
 
 TIMES = 3.0
@@ -40,15 +39,14 @@ class _Work(msgspec.Struct):
 
 
 class Arrivals:
-    """Notes what other schedulers do, and ends that again. `end` is to be called whenever `due_in` says so."""
+    """Notes what other schedulers do, and ends that again by the timers."""
 
-    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, clock: Callable[[], float], timers: Timers) -> None:
         self._cluster = cluster
         self._clock = clock
         self._binds: deque[float] = deque(maxlen=_LAST_BINDS)
         self._work: dict[str, _Work] = {}
-        self._timers: list[tuple[float, int, Callable[[float], None]]] = []
-        self._numbers = count()
+        self._timers = timers
 
     @property
     def window(self) -> float:
@@ -63,7 +61,7 @@ class Arrivals:
         """Take a pod that another scheduler has just put on a node; to be called once for each."""
         now = self._clock()
         self._cluster.note_arrival(pod)
-        self._wait(now + self.window, lambda _: self._cluster.foreign.settle(pod.uid))
+        self._timers.at(now + self.window, lambda _: self._cluster.foreign.settle(pod.uid))
         work = self._work.setdefault(pod.scheduler_name, _Work())
         if now - work.second >= 1.0:
             # Only a second at whose end it has more to place shows how fast it is.
@@ -78,29 +76,17 @@ class Arrivals:
         now, window = self._clock(), self.window
         work = self._work.setdefault(scheduler_name, _Work())
         if work.until == 0.0:
-            self._wait(now + window, lambda later: self._end_work(scheduler_name, later))
+            self._timers.at(now + window, lambda later: self._end_work(scheduler_name, later))
         work.until = now + window
         known = work.busy_seconds >= BUSY_SECONDS
         self._cluster.foreign.work(scheduler_name, math.ceil(work.busiest * window) if known else None)
 
-    def due_in(self, now: float) -> float | None:
-        """Seconds until `end` has something to do; None where nothing is noted."""
-        return max(0.0, self._timers[0][0] - now) if self._timers else None
-
-    def end(self, now: float) -> None:
-        """End what is over."""
-        while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[-1](now)
-
     def _end_work(self, scheduler_name: str, now: float) -> None:
         work = self._work[scheduler_name]
         if work.until > now:
-            self._wait(work.until, lambda later: self._end_work(scheduler_name, later))
+            self._timers.at(work.until, lambda later: self._end_work(scheduler_name, later))
         else:
             work.until = 0.0
             if not work.busy_seconds:
                 del self._work[scheduler_name]
             self._cluster.foreign.end_work(scheduler_name)
-
-    def _wait(self, until: float, then: Callable[[float], None]) -> None:
-        heapq.heappush(self._timers, (until, next(self._numbers), then))

@@ -5,16 +5,15 @@ it; where it did not for `LONGEST` seconds, the next one begins anew. Pods that 
 force were bound before it and do not make it longer.
 """
 
-import heapq
 import logging
 from collections.abc import Callable
-from itertools import count
 
 import msgspec
 
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.reporter import Reporter
+from turb_kub.loop.timers import Timers
 from turb_kub.objects.pod import Pod, Shape
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class _CoolDown(msgspec.Struct):
 
 
 class Rejections:
-    """Starts cool-downs and ends them. `end` is to be called whenever `due_in` says so."""
+    """Starts cool-downs, and ends them by the timers."""
 
     def __init__(
         self,
@@ -43,14 +42,14 @@ class Rejections:
         reporter: Reporter,
         metrics: Metrics,
         clock: Callable[[], float],
+        timers: Timers,
     ) -> None:
         self._cluster = cluster
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
         self._known: dict[tuple[str, Shape], _CoolDown] = {}
-        self._timers: list[tuple[float, int, _CoolDown]] = []
-        self._numbers = count()
+        self._timers = timers
 
     def note(self, pod: Pod) -> None:
         """Take a pod that was bound by us and has just been seen to be turned away; to be called once for each."""
@@ -65,22 +64,6 @@ class Rejections:
             f"{pod.node_name} turned the pod away: {rejection.reason or 'no reason given'} ({rejection.message}). "
             f"The node is avoided for pods like it for {cooling.until - now:.0f} s.",
         )
-
-    def due_in(self, now: float) -> float | None:
-        """Seconds until `end` has something to do; None where nothing is cooling down."""
-        return max(0.0, self._timers[0][0] - now) if self._timers else None
-
-    def end(self, now: float) -> None:
-        """End the cool-downs that are over."""
-        while self._timers and self._timers[0][0] <= now:
-            cooling = heapq.heappop(self._timers)[-1]
-            if cooling.in_force:
-                cooling.in_force = False
-                self._cluster.cooling.end(cooling.shape, cooling.node_name)
-                self._cluster.note_relief(cooling.node_name)
-                self._wait(cooling, cooling.until + LONGEST)
-            elif self._known.get((cooling.node_name, cooling.shape)) is cooling:
-                del self._known[cooling.node_name, cooling.shape]
 
     def _cool_down(self, pod: Pod, reason: str, now: float) -> _CoolDown:
         key = (pod.node_name, pod.shape)
@@ -100,5 +83,15 @@ class Rejections:
         )
         return cooling
 
+    def _over(self, cooling: _CoolDown) -> None:
+        """End a cool-down, and later forget that there was one."""
+        if cooling.in_force:
+            cooling.in_force = False
+            self._cluster.cooling.end(cooling.shape, cooling.node_name)
+            self._cluster.note_relief(cooling.node_name)
+            self._wait(cooling, cooling.until + LONGEST)
+        elif self._known.get((cooling.node_name, cooling.shape)) is cooling:
+            del self._known[cooling.node_name, cooling.shape]
+
     def _wait(self, cooling: _CoolDown, until: float) -> None:
-        heapq.heappush(self._timers, (until, next(self._numbers), cooling))
+        self._timers.at(until, lambda _: self._over(cooling))

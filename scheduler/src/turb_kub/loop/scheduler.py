@@ -23,6 +23,7 @@ from turb_kub.loop.reporter import Reporter
 from turb_kub.loop.self_check import SelfCheck
 from turb_kub.loop.shared_nodes import NEVER, SharedNodeGuard
 from turb_kub.loop.storage import StorageSink
+from turb_kub.loop.timers import Timers
 from turb_kub.loop.volumes import VolumeBinder
 from turb_kub.objects.pod import Pod
 from turb_kub.queue.queue import SchedulingQueue
@@ -92,8 +93,9 @@ class Scheduler:
             instance=f"{settings.scheduler_name}-{socket.gethostname()}",
             in_flight=settings.binds_in_flight,
         )
-        self._rejections = Rejections(self.cluster, self.reporter, metrics, clock)
-        self._pods.rejected = self._rejections.note
+        self._timers = Timers()
+        rejections = Rejections(self.cluster, self.reporter, metrics, clock, self._timers)
+        self._pods.rejected = rejections.note
         self._reflectors = (
             nodes := Reflector(client, "/api/v1/nodes", "nodes", self._nodes),
             Reflector(client, "/api/v1/namespaces", "namespaces", self._namespaces),
@@ -115,10 +117,10 @@ class Scheduler:
             in_flight=settings.binds_in_flight,
             clock=clock,
         )
-        self._arrivals = Arrivals(self.cluster, clock)
+        arrivals = Arrivals(self.cluster, clock, self._timers)
         if settings.shared_node_guard != NEVER:
-            self._pods.arrived, self._pods.at_work = self._arrivals.note, self._arrivals.note_work
-            self._binder.took = self._arrivals.bind_took
+            self._pods.arrived, self._pods.at_work = arrivals.note, arrivals.note_work
+            self._binder.took = arrivals.bind_took
         self.self_check = SelfCheck(
             client, self.cluster, metrics, {"node": (self._nodes, nodes), "pod": (self._pods, pods)}
         )
@@ -210,10 +212,10 @@ class Scheduler:
         while not self._stopping.is_set():
             self._work.clear()
             now = self._clock()
-            self._end_what_is_over(now)
+            self._timers.run(now)
             due = self.queue.due_in(now)
             if due != 0.0:
-                await self._wait_for_work(_earliest(due, self._rejections.due_in(now), self._arrivals.due_in(now)))
+                await self._wait_for_work(_earliest(due, self._timers.due_in(now)))
                 continue
             await self._binder.slot()
             taken = 0
@@ -226,7 +228,7 @@ class Scheduler:
 
     def _decide_one(self) -> bool:
         """Decide the next pod. Tells whether the binder's slot was taken for it; where not, nothing was due."""
-        self._end_what_is_over(self._clock())
+        self._timers.run(self._clock())
         while (pod := self.queue.pop(self._clock())) is not None:
             began = self._clock()
             try:
@@ -241,10 +243,6 @@ class Scheduler:
             self.metrics.observe_attempt("unschedulable", self._clock() - began)
             self.reporter.unschedulable(pod, decision)
         return False
-
-    def _end_what_is_over(self, now: float) -> None:
-        self._rejections.end(now)
-        self._arrivals.end(now)
 
     def _could_not_decide(self, pod: Pod, error: Exception, began: float) -> None:
         log.debug("pod %s could not be decided", pod.key, exc_info=error)

@@ -151,7 +151,7 @@ def _by_size(volume: Volume) -> tuple[Amount, str]:
 def _suits(volume: Volume, claim: Claim) -> bool:
     if not set(claim.access_modes) <= set(volume.access_modes):
         return False
-    return claim.selector is None or all(expression.matches(volume.labels) for expression in claim.selector)
+    return claim.selector is None or claim.selector.matches(volume.labels)
 
 
 def _makeable(cluster: Cluster, claim: Claim) -> Bools:

@@ -5,7 +5,6 @@ CSINode v1, CSIDriver v1, CSIStorageCapacity v1).
 """
 
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,9 +13,9 @@ import msgspec
 from turb_kub.objects.constraints import Term, terms_of
 from turb_kub.objects.pod import resource_version
 from turb_kub.objects.quantity import parse_quantity
-from turb_kub.objects.selectors import Expression
+from turb_kub.objects.selectors import Expression, Selector, selector_of
 from turb_kub.objects.storage_wire import (
-    LabelSelector,
+    MIGRATED_PROVISIONERS,
     WireAttachment,
     WireCapacity,
     WireClaim,
@@ -25,7 +24,7 @@ from turb_kub.objects.storage_wire import (
     WireNodeDrivers,
     WireVolume,
 )
-from turb_kub.objects.wire import Decoder, Quantities, Requirement
+from turb_kub.objects.wire import Decoder, Quantities
 
 #: The node for which a provisioner is to make the volume; it takes the annotation off where it can't.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -37,15 +36,6 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 AVAILABLE = "Available"
-#: The CSI drivers that stand in for volume plugins of old, by provisioner.
-_MIGRATED_PROVISIONERS = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/portworx-volume": "pxd.portworx.com",
-}
-
 _claims = Decoder(WireClaim)
 _volumes = Decoder(WireVolume)
 _classes = Decoder(WireClass)
@@ -72,11 +62,28 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
         return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
 
 
-class Claim(msgspec.Struct, gc=False):
-    """A PersistentVolumeClaim."""
+class _Named(msgspec.Struct, gc=False):
+    """An object without a namespace."""
 
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return "", self.name
+
+
+class _Namespaced(msgspec.Struct, gc=False):
     namespace: str
     name: str
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+class Claim(_Namespaced, gc=False):
+    """A PersistentVolumeClaim."""
+
     uid: str
     version: int
     #: "" where it has none.
@@ -92,14 +99,10 @@ class Claim(msgspec.Struct, gc=False):
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     #: What a volume's labels must meet; None where it states none.
-    selector: tuple[Expression, ...] | None = None
+    selector: Selector | None = None
     attributes_class: str = ""
     #: uid of the object that controls it, "" where there is none.
     owner: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
 
     @property
     def bound(self) -> bool:
@@ -107,10 +110,9 @@ class Claim(msgspec.Struct, gc=False):
         return bool(self.volume_name) and self.bind_completed
 
 
-class Volume(msgspec.Struct, gc=False):
+class Volume(_Named, gc=False):
     """A PersistentVolume."""
 
-    name: str
     uid: str
     version: int
     storage_class: str = ""
@@ -129,23 +131,14 @@ class Volume(msgspec.Struct, gc=False):
     handle: str = ""
     attributes_class: str = ""
 
-    @property
-    def key(self) -> Key:
-        return "", self.name
 
-
-class StorageClass(msgspec.Struct, gc=False):
-    name: str
+class StorageClass(_Named, gc=False):
     version: int
     provisioner: str = ""
     #: Whether volumes wait for the first pod that uses them (volumeBindingMode: WaitForFirstConsumer).
     waits: bool = False
     #: For which nodes volumes can be made: those that match any of these; None: for all.
     node_terms: tuple[Term, ...] | None = None
-
-    @property
-    def key(self) -> Key:
-        return "", self.name
 
     @property
     def provisions(self) -> bool:
@@ -155,64 +148,43 @@ class StorageClass(msgspec.Struct, gc=False):
     @property
     def driver(self) -> str:
         """The CSI driver of the volumes it makes, if the provisioner is one."""
-        return _MIGRATED_PROVISIONERS.get(self.provisioner, self.provisioner)
+        return MIGRATED_PROVISIONERS.get(self.provisioner, self.provisioner)
 
 
-class NodeDrivers(msgspec.Struct, gc=False):
+class NodeDrivers(_Named, gc=False):
     """A CSINode: how many volumes may be attached to the node of that name, by driver; of drivers that state it."""
 
-    name: str
     version: int
     limits: tuple[tuple[str, int], ...] = ()
 
-    @property
-    def key(self) -> Key:
-        return "", self.name
 
-
-class Attachment(msgspec.Struct, gc=False):
+class Attachment(_Named, gc=False):
     """A VolumeAttachment: a volume that is attached to a node, or is to be."""
 
-    name: str
     version: int
     driver: str = ""
     node_name: str = ""
     #: "" where it is none of a PersistentVolume.
     volume_name: str = ""
 
-    @property
-    def key(self) -> Key:
-        return "", self.name
 
-
-class StorageDriver(msgspec.Struct, gc=False):
+class StorageDriver(_Named, gc=False):
     """A CSIDriver."""
 
-    name: str
     version: int
     #: Whether it says, in CSIStorageCapacity objects, where how much can be made.
     tracks_capacity: bool = False
 
-    @property
-    def key(self) -> Key:
-        return "", self.name
 
-
-class StorageCapacity(msgspec.Struct, gc=False):
+class StorageCapacity(_Namespaced, gc=False):
     """A CSIStorageCapacity: the largest volume of a class that can be made for some nodes."""
 
-    namespace: str
-    name: str
     version: int
     storage_class: str = ""
     #: Bytes; None where nothing is known.
     largest: int | None = None
     #: Which nodes reach that storage: those that match any of these; None: all.
     node_terms: tuple[Term, ...] | None = ()
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
 
 
 StorageObject = Claim | Volume | StorageClass | NodeDrivers | Attachment | StorageDriver | StorageCapacity
@@ -237,7 +209,7 @@ def decode_claim(data: bytes | str | msgspec.Raw) -> Claim:
         requested=_amount(requests, "storage"),
         access_modes=tuple(spec.accessModes or ()),
         volume_mode=spec.volumeMode or "Filesystem",
-        selector=_selector(spec.selector),
+        selector=selector_of(spec.selector),
         attributes_class=spec.volumeAttributesClassName or "",
         owner=next((owner.uid for owner in meta.ownerReferences or () if owner.controller), ""),
     )
@@ -325,7 +297,7 @@ def decode_driver(data: bytes | str | msgspec.Raw) -> StorageDriver:
 def decode_capacity(data: bytes | str | msgspec.Raw) -> StorageCapacity:
     """Decode a CSIStorageCapacity."""
     wire = _capacities.decode(data)
-    topology = _selector(wire.nodeTopology)
+    topology = selector_of(wire.nodeTopology)
     stated = wire.capacity if wire.maximumVolumeSize is None else wire.maximumVolumeSize
     return StorageCapacity(
         namespace=wire.metadata.namespace,
@@ -334,7 +306,7 @@ def decode_capacity(data: bytes | str | msgspec.Raw) -> StorageCapacity:
         storage_class=wire.storageClassName,
         largest=None if stated is None else math.ceil(parse_quantity(stated)),
         # A selector that is there and empty matches everything; one that is not there, nothing.
-        node_terms=() if topology is None else (Term(topology, ()),) if topology else None,
+        node_terms=() if topology is None else (Term(topology.expressions, ()),) if topology.expressions else None,
     )
 
 
@@ -344,17 +316,6 @@ def _amount(quantities: Quantities | None, name: str) -> Amount | None:
         return None
     value = parse_quantity(text)
     return value.numerator if value.denominator == 1 else value
-
-
-def _selector(selector: LabelSelector | None) -> tuple[Expression, ...] | None:
-    if selector is None:
-        return None
-    equal = (Expression(key, "In", (value,)) for key, value in sorted((selector.matchLabels or {}).items()))
-    return (*equal, *_expressions(selector.matchExpressions or ()))
-
-
-def _expressions(requirements: Iterable[Requirement]) -> Iterable[Expression]:
-    return (Expression(one.key, one.operator, tuple(one.values or ())) for one in requirements)
 
 
 @lru_cache(maxsize=16384)

@@ -2,21 +2,18 @@
 
 import msgspec
 
-from turb_kub.objects.wire import NodeSelector, ObjectMeta, Quantities, Requirement, Wire
+from turb_kub.objects.wire import LabelSelector, NodeSelector, ObjectMeta, Quantities, Wire
 
-#: The CSI drivers that stand in for volume plugins of old, by field of a PersistentVolume.
-MIGRATED_SOURCES = {
-    "awsElasticBlockStore": "ebs.csi.aws.com",
-    "azureDisk": "disk.csi.azure.com",
-    "cinder": "cinder.csi.openstack.org",
-    "gcePersistentDisk": "pd.csi.storage.gke.io",
-    "portworxVolume": "pxd.portworx.com",
-}
-
-
-class LabelSelector(Wire):
-    matchLabels: dict[str, str] | None = None
-    matchExpressions: list[Requirement] | None = None
+#: Volume plugins of old: their field in a PersistentVolume, their provisioner, and the CSI driver in their place.
+_MIGRATED = (
+    ("awsElasticBlockStore", "kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("azureDisk", "kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("cinder", "kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("gcePersistentDisk", "kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("portworxVolume", "kubernetes.io/portworx-volume", "pxd.portworx.com"),
+)
+#: The driver by provisioner.
+MIGRATED_PROVISIONERS = {provisioner: driver for _, provisioner, driver in _MIGRATED}
 
 
 class VolumeResources(Wire):
@@ -78,7 +75,7 @@ class VolumeSpec(Wire):
         """The CSI driver that attaches it; "" where none does."""
         if self.csi is not None:
             return self.csi.driver
-        return next((driver for field, driver in MIGRATED_SOURCES.items() if getattr(self, field) is not None), "")
+        return next((driver for field, _, driver in _MIGRATED if getattr(self, field) is not None), "")
 
 
 class WireVolume(Wire):

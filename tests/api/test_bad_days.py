@@ -77,6 +77,28 @@ async def test_a_burst_takes_no_more_connections_than_are_stated(double, in_flig
     assert 10 < double.most_open <= most
 
 
+async def test_a_node_that_goes_lets_in_a_pod_that_waited_to_be_spread_over_it(double):
+    """Nothing else happens that could get the loop going."""
+    zones = {"node-1": "full", "node-2": "empty"}
+    for name, zone in zones.items():
+        double.put("nodes", wire_node(name, labels={"zone": zone}, unschedulable=zone == "empty"))
+    web = {"app": "web"}
+    even = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": web},
+    }
+    double.put("pods", wire_pod("first", node="node-1", labels=web))
+    async with running(Token(double.url)) as scheduler:
+        double.put("pods", wire_pod("second", labels=web, spec={"topologySpreadConstraints": [even]}))
+        await until(lambda: double.patches and scheduler.queue.pods()[0].verdict)
+        await until(lambda: len(double.events) == 1)
+        double.delete("nodes", "node-2", "")
+        await until(lambda: double.node_of("second") == "node-1")
+        assert scheduler.queue.rescued_by_flush == 0
+
+
 async def test_a_pod_that_fits_nowhere_gets_one_condition_one_event_and_room_when_it_appears(double):
     double.put("pods", wire_pod("big", node="node-1", memory="2Gi"))
     double.put("pods", wire_pod("big2", node="node-2", memory="2Gi"))

@@ -19,98 +19,60 @@ import msgspec
 from turb_kub.api.log_limit import LogLimit
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.loop.metrics import Metrics
+from turb_kub.loop.sink import MOST_TOLD, ObjectSink, SetAside, identity_of
 from turb_kub.objects.malformed import MALFORMED, Remains, remains_of
-from turb_kub.objects.node import decode_node
+from turb_kub.objects.node import Node, decode_node
 from turb_kub.objects.pod import TERMINAL_PHASES, Pod, decode_pod, resource_version, shared_labels
-from turb_kub.objects.wire import Decoder, Identified
+from turb_kub.objects.wire import Decoder, Identified, ObjectMeta
 from turb_kub.queue.queue import SchedulingQueue
 from turb_kub.queue.signature import asks
 
 log = logging.getLogger(__name__)
 
-#: Objects of one kind told of by name within some minutes; `turb-kub status` names all.
-MOST_TOLD = 100
-_identities = Decoder(Identified)
+_namespaces = Decoder(Identified)
 
 
-class SetAside:
-    """Objects that could not be understood: each logged once, counted, and remembered until it is mended or gone."""
-
-    def __init__(self, kind: str, metrics: Metrics) -> None:
-        self._kind = kind
-        self._metrics = metrics
-        self._idents: set[str] = set()
-        self._limit = LogLimit(log, most=MOST_TOLD)
-
-    def __len__(self) -> int:
-        return len(self._idents)
-
-    def note(self, remains: Remains, error: Exception) -> None:
-        """Remember an object. Those without uid and name cannot be told apart and count as one."""
-        if remains.ident not in self._idents:
-            self._idents.add(remains.ident)
-            self._limit.warning(
-                f"{self._kind} {remains.key} is set aside until it is mended: {error}", about=remains.ident
-            )
-            self._metrics.set_aside.labels(self._kind).inc()
-
-    def mended(self, ident: str) -> None:
-        """Forget an object that is understood again, or gone."""
-        self._idents.discard(ident)
-
-    def keep_only(self, listed: set[str]) -> None:
-        """Forget all that are not among these."""
-        self._idents &= listed
-
-
-class NodeSink:
+class NodeSink(ObjectSink[str]):
     """Nodes into the cluster."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        super().__init__("node", metrics)
         self._cluster = cluster
-        self._set_aside = SetAside("node", metrics)
         self._limit_errors: dict[str, str] = {}
         self._limit = LogLimit(log, most=MOST_TOLD)
-        #: Called after anything that may let a waiting pod move.
-        self.notify: Callable[[], None] = lambda: None
-
-    def replace(self, items: list[msgspec.Raw]) -> None:
-        listed = [_identity(item) for item in items]
-        named = {one.name for one in listed}
-        self._set_aside.keep_only({one.ident for one in listed})
-        for _, node in list(self._cluster.each_node()):
-            if node.name not in named:
-                self._forget(node.name)
-        for item in items:
-            self.changed(item)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        try:
-            node = decode_node(item)
-        except MALFORMED as error:
-            self._malformed(remains_of(item), error)
-            return
-        self._set_aside.mended(node.uid or node.name)
-        if node.limit_error and self._limit_errors.get(node.name) != node.limit_error:
-            self._limit.warning(f"node {node.name}: {node.limit_error}; the general limit holds there", about=node.name)
-        if node.limit_error:
-            self._limit_errors[node.name] = node.limit_error
-        else:
-            self._limit_errors.pop(node.name, None)
-        mended = self._cluster.reopen_node(node.name)
-        if self._cluster.set_node(node) or mended:
-            self.notify()
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        gone = _identity(item)
-        self._set_aside.mended(gone.ident)
-        if gone.name:
-            self._forget(gone.name)
-
-    # For the cache's comparison with a list (`self_check`)
 
     def key_of(self, item: Remains) -> str:
         return item.name
+
+    def _keys(self) -> list[str]:
+        return [node.name for _, node in self._cluster.each_node()]
+
+    def _decode(self, item: msgspec.Raw) -> Node:
+        return decode_node(item)
+
+    def _put(self, found: Node) -> bool:
+        if found.limit_error and self._limit_errors.get(found.name) != found.limit_error:
+            self._limit.warning(
+                f"node {found.name}: {found.limit_error}; the general limit holds there", about=found.name
+            )
+        if found.limit_error:
+            self._limit_errors[found.name] = found.limit_error
+        else:
+            self._limit_errors.pop(found.name, None)
+        mended = self._cluster.reopen_node(found.name)
+        return self._cluster.set_node(found) or mended
+
+    def _drop(self, key: str) -> bool:
+        self._limit_errors.pop(key, None)
+        known = self._cluster.remove_node(key)
+        self._cluster.reopen_node(key)
+        return known
+
+    def _malformed(self, remains: Remains) -> None:
+        if self._cluster.slot(remains.name) is not None:
+            self._cluster.close_node(remains.name, remains.name, "the node is malformed")
+
+    # For the cache's comparison with a list (`self_check`)
 
     def held(self) -> dict[str, str]:
         return {node.name: node.uid for _, node in self._cluster.each_node()}
@@ -127,54 +89,31 @@ class NodeSink:
         return self._cluster.node(node.name) == node
 
     def forget(self, key: str) -> None:
-        self._forget(key)
+        self._drop(key)
         self.notify()
 
-    def _malformed(self, remains: Remains, error: Exception) -> None:
-        self._set_aside.note(remains, error)
-        if self._cluster.slot(remains.name) is not None:
-            self._cluster.close_node(remains.name, remains.name, "the node is malformed")
 
-    def _forget(self, name: str) -> None:
-        self._cluster.remove_node(name)
-        self._cluster.reopen_node(name)
-        self._limit_errors.pop(name, None)
-
-
-class NamespaceSink:
+class NamespaceSink(ObjectSink[str]):
     """The labels of namespaces into the cluster."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        super().__init__("namespace", metrics)
         self._cluster = cluster
-        self._set_aside = SetAside("namespace", metrics)
-        self.notify: Callable[[], None] = lambda: None
 
-    def replace(self, items: list[msgspec.Raw]) -> None:
-        listed = [_identity(item) for item in items]
-        named = {one.name for one in listed}
-        self._set_aside.keep_only({one.ident for one in listed})
-        for name in self._cluster.namespaces.names():
-            if name not in named:
-                self._cluster.remove_namespace(name)
-        for item in items:
-            self.changed(item)
-        self.notify()
+    def key_of(self, item: Remains) -> str:
+        return item.name
 
-    def changed(self, item: msgspec.Raw) -> None:
-        try:
-            meta = _identities.decode(item).metadata
-        except MALFORMED as error:
-            self._set_aside.note(remains_of(item), error)
-            return
-        self._set_aside.mended(meta.uid or meta.name)
-        if self._cluster.set_namespace(meta.name, shared_labels(meta.labels)):
-            self.notify()
+    def _keys(self) -> list[str]:
+        return self._cluster.namespaces.names()
 
-    def deleted(self, item: msgspec.Raw) -> None:
-        gone = _identity(item)
-        self._set_aside.mended(gone.ident)
-        if self._cluster.remove_namespace(gone.name):
-            self.notify()
+    def _decode(self, item: msgspec.Raw) -> ObjectMeta:
+        return _namespaces.decode(item).metadata
+
+    def _put(self, found: ObjectMeta) -> bool:
+        return self._cluster.set_namespace(found.name, shared_labels(found.labels))
+
+    def _drop(self, key: str) -> bool:
+        return self._cluster.remove_namespace(key)
 
 
 class PodSink:
@@ -202,7 +141,7 @@ class PodSink:
         self.notify: Callable[[], None] = lambda: None
 
     def replace(self, items: list[msgspec.Raw]) -> None:
-        identities = [_identity(item) for item in items]
+        identities = [identity_of(item) for item in items]
         listed = {one.uid for one in identities}
         self._set_aside.keep_only({one.ident for one in identities})
         self._finished = {uid: version for uid, version in self._finished.items() if uid in listed}
@@ -226,7 +165,7 @@ class PodSink:
         self.take(pod)
 
     def deleted(self, item: msgspec.Raw) -> None:
-        gone = _identity(item)
+        gone = identity_of(item)
         self._set_aside.mended(gone.ident)
         self._finished.pop(gone.uid, None)
         self._cluster.foreign.wait_no_more(gone.uid)
@@ -404,11 +343,3 @@ class PodSink:
 def _same(known: Pod, pod: Pod) -> bool:
     """Whether two states of a bound pod are one to a decision."""
     return (known.resource_version, known.node_name, asks(known)) == (pod.resource_version, pod.node_name, asks(pod))
-
-
-def _identity(item: msgspec.Raw) -> Remains:
-    try:
-        meta = _identities.decode(item).metadata
-    except MALFORMED:
-        return remains_of(item)
-    return Remains(uid=meta.uid, namespace=meta.namespace, name=meta.name)

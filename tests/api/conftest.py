@@ -1,4 +1,4 @@
-"""A real control plane for the tests of the wire, and the scheduler's own identity on it."""
+"""The servers of the tests of the wire: one that misbehaves, and a real one with the scheduler's own identity on it."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +14,7 @@ from turb_kub.api.errors import ApiError
 
 from tests.ansible.conftest import ROOT, Workshop
 from tests.api.disks import Disks
+from tests.api.double import ApiDouble
 from tests.api.running import until
 from tests.unit.objects import wire_node
 
@@ -70,6 +71,15 @@ class Admin:
             return answer
 
         return await until(ask)
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[ApiDouble]:
+    """A server that misbehaves on request, with node-1 and node-2, 16 GiB each."""
+    async with ApiDouble().serve() as served:
+        for name in ("node-1", "node-2"):
+            served.put("nodes", wire_node(name))
+        yield served
 
 
 @pytest.fixture(scope="session")

@@ -7,40 +7,18 @@ import pytest
 from turb_kub.api.pods import bind
 from turb_kub.decision.policy import LeastRequestedMemory
 
-from tests.api.double import ApiDouble, answers, cuts_off, says
+from tests.api.double import answers, cuts_off, says
 from tests.api.running import Token, running, until
+from tests.api.truth import agrees, reasons
 from tests.unit.objects import wire_node, wire_pod
 
 LIMIT = 2048 * 2**20
 ONLY_NODE_2 = {"nodeSelector": {"kubernetes.io/hostname": "node-2"}}
 
 
-@pytest.fixture
-async def double():
-    async with ApiDouble().serve() as served:
-        for name in ("node-1", "node-2"):
-            served.put("nodes", wire_node(name))
-        yield served
-
-
-def agrees(scheduler, double):
-    """The cache holds exactly the bound pods that the server has, and its sums are those of its pods."""
-    truth = {
-        p["metadata"]["uid"]: p["spec"]["nodeName"]
-        for p in double.objects["pods"].values()
-        if p["spec"].get("nodeName")
-    }
-    held = {uid: scheduler.cluster.placed(uid).node_name for uid in scheduler.cluster.placed_uids()}
-    return held == truth and not scheduler.cluster.check() and not scheduler.cluster.assumed_count
-
-
 async def placed_at_last(scheduler, double, name):
     await until(lambda: double.node_of(name))
     await until(lambda: agrees(scheduler, double))
-
-
-def reasons(double):
-    return [event["reason"] for event in double.events]
 
 
 # Placing

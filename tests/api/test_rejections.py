@@ -4,29 +4,15 @@ import time
 from functools import partial
 from itertools import pairwise
 
-import pytest
-
-from tests.api.double import ApiDouble
 from tests.api.running import Token, running, until
-from tests.unit.objects import wire_node, wire_pod
+from tests.api.truth import reasons
+from tests.unit.objects import wire_pod
 
 REJECTED = {"phase": "Failed", "reason": "OutOfmemory", "message": "Pod was rejected: Node didn't have enough memory"}
 
 
-@pytest.fixture
-async def double():
-    async with ApiDouble().serve() as served:
-        for name in ("node-1", "node-2"):
-            served.put("nodes", wire_node(name))
-        yield served
-
-
 def reject(double, name):
     double.put("pods", double.pod(name) | {"status": REJECTED})
-
-
-def reasons(double):
-    return [event["reason"] for event in double.events]
 
 
 async def test_a_pod_made_anew_after_a_rejection_goes_elsewhere(double):

@@ -6,7 +6,7 @@ import json
 import pytest
 from turb_kub.objects.pod import decode_pod
 
-from tests.api.double import ApiDouble, answers
+from tests.api.double import answers
 from tests.api.running import Token, running, until
 from tests.unit.objects import wire_node, wire_pod
 
@@ -14,13 +14,10 @@ THEIRS = "default-scheduler"
 
 
 @pytest.fixture
-async def double(monkeypatch):
+async def double(double, monkeypatch):
     monkeypatch.setattr("turb_kub.loop.self_check.LOOK_EVERY", 0.005)
-    async with ApiDouble().serve() as served:
-        for name in ("node-1", "node-2"):
-            served.put("nodes", wire_node(name))
-        served.put("pods", wire_pod("p", node="node-1", memory="1Gi"))
-        yield served
+    double.put("pods", wire_pod("p", node="node-1", memory="1Gi"))
+    return double
 
 
 def differences(scheduler, kind):

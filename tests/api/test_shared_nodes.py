@@ -6,30 +6,19 @@ import json
 import pytest
 from aiohttp import web
 
-from tests.api.double import ApiDouble, answers, says
+from tests.api.double import answers, says
 from tests.api.running import Token, running, until
-from tests.unit.objects import wire_node, wire_pod
+from tests.api.truth import agrees
+from tests.unit.objects import wire_pod
 
 THEIRS = "default-scheduler"
 
 
 @pytest.fixture
-async def double():
-    async with ApiDouble().serve() as served:
-        for name in ("node-1", "node-2"):
-            served.put("nodes", wire_node(name))
-            served.put("pods", wire_pod(f"theirs-{name}", node=name, scheduler=THEIRS))
-        yield served
-
-
-def agrees(scheduler, double):
-    truth = {
-        p["metadata"]["uid"]: p["spec"]["nodeName"]
-        for p in double.objects["pods"].values()
-        if p["spec"].get("nodeName")
-    }
-    held = {uid: scheduler.cluster.placed(uid).node_name for uid in scheduler.cluster.placed_uids()}
-    return held == truth and not scheduler.cluster.check() and not scheduler.cluster.assumed_count
+async def double(double):
+    for name in ("node-1", "node-2"):
+        double.put("pods", wire_pod(f"theirs-{name}", node=name, scheduler=THEIRS))
+    return double
 
 
 def count(scheduler, name, **labels):

@@ -5,18 +5,10 @@ import logging
 import pytest
 from turb_kub.loop import volumes
 
-from tests.api.double import ApiDouble, answers, cuts_off
+from tests.api.double import answers, cuts_off
 from tests.api.running import Token, running, until
-from tests.unit.objects import wire_node, wire_pod
+from tests.unit.objects import wire_pod
 from tests.unit.storage import using, wire_claim, wire_class, wire_volume
-
-
-@pytest.fixture
-async def double():
-    async with ApiDouble().serve() as served:
-        for name in ("node-1", "node-2"):
-            served.put("nodes", wire_node(name))
-        yield served
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,23 @@ def differences(scheduler: Scheduler, double: ApiDouble) -> list[str]:
     return _of_nodes(scheduler, double) + _of_pods(scheduler, double) + scheduler.cluster.check()
 
 
+def agrees(scheduler: Scheduler, double: ApiDouble) -> bool:
+    """Whether the cache holds exactly the bound pods that the server has, and its sums are those of its pods."""
+    truth = {
+        pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+        for pod in double.objects["pods"].values()
+        if pod["spec"].get("nodeName")
+    }
+    cluster = scheduler.cluster
+    held = {uid: pod.node_name for uid in cluster.placed_uids() if (pod := cluster.placed(uid)) is not None}
+    return held == truth and not cluster.check() and not cluster.assumed_count
+
+
+def reasons(double: ApiDouble) -> list[str]:
+    """The reasons of all events, in order."""
+    return [event["reason"] for event in double.events]
+
+
 def _of_nodes(scheduler: Scheduler, double: ApiDouble) -> list[str]:
     found = []
     for (_, name), wire in double.objects["nodes"].items():

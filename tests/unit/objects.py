@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 from turb_kub.cluster.accounting import Accounting
 from turb_kub.cluster.cluster import Cluster
 from turb_kub.objects.node import Node, decode_node
@@ -93,3 +94,8 @@ def cluster_of(*nodes: Node, pods: tuple[Pod, ...] = (), **accounting: Any) -> C
     for placed in pods:
         cluster.set_pod(placed)
     return cluster
+
+
+def raw(item: dict[str, Any]) -> msgspec.Raw:
+    """An object as a watch delivers it, undecoded."""
+    return msgspec.Raw(json.dumps(item).encode())

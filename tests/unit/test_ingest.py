@@ -17,7 +17,7 @@ from turb_kub.loop.metrics import Metrics
 from turb_kub.objects.node import decode_node
 from turb_kub.queue.queue import SchedulingQueue
 
-from tests.unit.objects import node, pod, wire_node, wire_pod
+from tests.unit.objects import node, pod, raw, wire_node, wire_pod
 
 
 class Parts:
@@ -37,10 +37,6 @@ class Parts:
 @pytest.fixture
 def parts():
     return Parts()
-
-
-def raw(item):
-    return msgspec.Raw(json.dumps(item).encode())
 
 
 def test_a_bound_pod_goes_to_the_cluster_and_one_of_ours_that_waits_to_the_queue(parts):

@@ -4,7 +4,6 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +18,9 @@ from turb_kub.loop.timers import Timers
 from turb_kub.objects.pod import decode_pod
 from turb_kub.queue.queue import SchedulingQueue
 
-from tests.unit.objects import cluster_of, node, pod, wire_pod
+from tests.unit.objects import cluster_of, node, pod, raw, wire_pod
 
 THEIRS = "default-scheduler"
-
-
-def raw(item):
-    return msgspec.Raw(json.dumps(item).encode())
 
 
 def owned(kind, *, controller=True):

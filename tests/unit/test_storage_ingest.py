@@ -1,6 +1,5 @@
 """Storage objects as the watches say them: what reaches the cluster, and whom it wakes."""
 
-import json
 import logging
 
 import msgspec
@@ -12,6 +11,7 @@ from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.storage import StorageSink
 from turb_kub.objects.storage import Volume
 
+from tests.unit.objects import raw
 from tests.unit.storage import (
     wire_attachment,
     wire_capacity,
@@ -53,10 +53,6 @@ class Parts:
 @pytest.fixture
 def parts():
     return Parts()
-
-
-def raw(item):
-    return msgspec.Raw(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

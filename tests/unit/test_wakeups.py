@@ -117,14 +117,20 @@ def test_ten_thousand_pods_that_ask_the_same_cost_one_decision_for_each_that_is_
     assert loop.queue.rescued_by_flush == 0
 
 
-def test_an_event_costs_a_look_at_each_signature_and_not_at_each_pod(monkeypatch):
-    looks = []
+@pytest.fixture
+def looks(monkeypatch):
+    """What waiting pods were looked at for, one entry a look."""
+    found = []
 
     def counted(*asked):
-        looks.append(asked)
+        found.append(asked)
         return fits(*asked)
 
     monkeypatch.setattr("turb_kub.queue.wakeups.fits", counted)
+    return found
+
+
+def test_an_event_costs_a_look_at_each_signature_and_not_at_each_pod(looks):
     loop = Loop(FULL[0], pods=(FULL[1],))
     loop.add(*(pod(f"p{number}", memory=f"{900 + number % 3}Mi") for number in range(300)))
     loop.run()
@@ -149,14 +155,7 @@ def test_a_pod_whose_claim_appears_is_tried_again_once_although_it_still_fits_no
     assert loop.run()[0] == []
 
 
-def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(monkeypatch):
-    looks = []
-
-    def counted(*asked):
-        looks.append(asked)
-        return fits(*asked)
-
-    monkeypatch.setattr("turb_kub.queue.wakeups.fits", counted)
+def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(looks):
     loop = Loop(FULL[0], node("roomy"), pods=(FULL[1],))
     loop.add(*(pod(f"p{number}", memory=f"{900 + number}Gi") for number in range(50)))
     loop.run()
@@ -166,14 +165,7 @@ def test_a_pod_that_is_placed_costs_no_look_at_those_that_lack_room(monkeypatch)
     assert not looks
 
 
-def test_a_burst_of_pods_does_not_wait_for_a_look_at_thousands_that_ask_different_things(monkeypatch):
-    looks = []
-
-    def counted(*asked):
-        looks.append(asked)
-        return fits(*asked)
-
-    monkeypatch.setattr("turb_kub.queue.wakeups.fits", counted)
+def test_a_burst_of_pods_does_not_wait_for_a_look_at_thousands_that_ask_different_things(looks):
     loop = Loop(node("roomy"))
     waiting, burst = 1000, 100
     # Each one that is placed is what all of them look for, but there are no zones.

@@ -76,8 +76,7 @@ class Snapshot(msgspec.Struct):
             remains = remains_of(item)
             self.set_aside.append(f"{kind.lower()} {remains.key}: {error}")
             if kind == "Pod" and remains.node_name and remains.phase not in TERMINAL_PHASES:
-                why = f"pod {remains.key} is malformed, what it takes cannot be counted"
-                self.cluster.close_node(remains.node_name, remains.ident, why)
+                self.cluster.close_node(remains.node_name, remains.ident, remains.uncounted)
 
     def _add_pod(self, pod: Pod) -> None:
         self.pods.append(pod)

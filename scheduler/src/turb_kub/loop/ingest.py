@@ -188,8 +188,7 @@ class PodSink:
             self.take(msgspec.structs.replace(known, node_name=remains.node_name, resource_version=version))
         else:
             self._uids[key] = uid
-            why = f"pod {remains.key} is malformed, what it takes cannot be counted"
-            self._cluster.close_node(remains.node_name, uid, why)
+            self._cluster.close_node(remains.node_name, uid, remains.uncounted)
 
     def read(self, pod: Pod) -> None:
         """Take the state of one pod from a read of our own, which may be ahead of the watch."""

@@ -43,6 +43,11 @@ class Remains(msgspec.Struct, frozen=True):
         """What tells the object from others: its uid, or where that cannot be read its key."""
         return self.uid or self.key
 
+    @property
+    def uncounted(self) -> str:
+        """Why its node is closed, where it is a pod that was never understood."""
+        return f"pod {self.key} is malformed, what it takes cannot be counted"
+
 
 class _Object(Wire):
     metadata: msgspec.Raw = _NOTHING

@@ -1,5 +1,6 @@
 """What the tests of the roles share: ways to run playbooks and modules, and work folders of their own."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -16,6 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = Path(__file__).parent / "playbooks"
 MODULES = ROOT / "plugins/modules"
+# What modules share is found here by `load_module`, as Ansible finds it in a role's folder module_utils.
+importlib.import_module("ansible.module_utils").__path__.append(str(ROOT / "plugins/module_utils"))
 
 #: The user's cache: the programs take minutes to build, and no test changes what is in there.
 CACHE = Path(

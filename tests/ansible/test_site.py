@@ -279,6 +279,21 @@ def test_the_installed_collection_needs_neither_checkout_nor_inventory(outcome: 
     assert [name for name in names if re.search(unwanted, name)] == []
     assert "scheduler/pyproject.toml" in names  # what the image and the process are made of comes along
 
+    # What modules share comes along: this one gets as far as its kubeconfig.
+    answer = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "ansible"),
+            "localhost",
+            "--module-name=turb.kub.objects_info",
+            '--args={"reads": {}, "kubeconfig": "/nonexistent", "context": "none"}',
+        ],
+        cwd=workshop.folder,
+        env=workshop.environment(**QUICK, ANSIBLE_COLLECTIONS_PATH=str(workshop.folder / "collections")),
+        capture_output=True,
+        text=True,
+    )
+    assert "The kubeconfig /nonexistent can't be used" in answer.stdout
+
     # A redeploy of nothing goes as far as it can.
     reference = played.answer("Name the image after its source")["ansible_facts"]["image_reference"]
     assert re.fullmatch(r"turb-kub:[0-9a-f]{12}", reference)

@@ -49,7 +49,7 @@ ansible-lint --offline -q >"$TMPDIR/ansible-lint" 2>&1 </dev/null &
 ansible_lint=$!
 trap 'kill "$ansible_lint" 2>/dev/null; exit 130' INT TERM
 
-shell_scripts=$(find scripts .ci -type f \( -name '*.sh' -o -name run \))
+shell_scripts=$(find scripts .ci roles -type f \( -name "*.sh" -o -name run -o -path "*/kind_node/entrypoint" -o -path "*/shim/docker" \))
 
 check 'lock is up to date' uv lock --check --offline
 check 'ruff check' ruff check --quiet --output-format concise

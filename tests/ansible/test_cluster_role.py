@@ -44,6 +44,9 @@ def test_documented_defaults_are_the_real_ones() -> None:
         ("kubernetes", "k8s.io/kubernetes"),
         ("etcd", "go.etcd.io/etcd/server/v3"),
         ("kwok", "sigs.k8s.io/kwok"),
+        ("kind", "sigs.k8s.io/kind"),
+        ("crictl", "sigs.k8s.io/cri-tools"),
+        ("coredns", "github.com/coredns/coredns"),
     ],
 )
 def test_builds_and_downloads_are_of_the_same_version(source: str, module: str) -> None:
@@ -59,7 +62,7 @@ def test_kubernetes_parts_are_of_one_release() -> None:
     assert all(module == replacement for module, replacement, _ in staging)
 
 
-@pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok"])
+@pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok", "kind", "crictl", "coredns"])
 def test_go_is_new_enough_for_what_is_built(source: str) -> None:
     match = re.search(r"^go (\S+)$", (ROOT / "tools" / source / "go.mod").read_text(), re.MULTILINE)
     assert match
@@ -76,11 +79,13 @@ def test_go_is_new_enough_for_what_is_built(source: str) -> None:
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", wheel)) == 2
 
 
-@pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok"])
+@pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok", "kind", "crictl", "coredns"])
 def test_packages_are_tools_of_their_module(source: str) -> None:
     text = (ROOT / "tools" / source / "go.mod").read_text()
-    variables = read("vars/main.yml")
-    for program in variables["cluster_program_table"] + variables["cluster_test_program_table"]:
+    variables = read("vars/main.yml") | read("vars/kind.yml")
+    tables = [name for name, value in variables.items() if name.endswith("program_table") and isinstance(value, list)]
+    assert len(tables) == 4
+    for program in [program for table in tables for program in variables[table]]:
         if program["source"] == source:
             assert re.search(rf"^\s*(?:tool )?{re.escape(program['package'])}$", text, re.MULTILINE)
 

@@ -1,0 +1,3 @@
+module turb-kub.io/tools/pause
+
+go 1.26.0

@@ -111,6 +111,7 @@ def test_a_redeploy_is_these_tasks(lists: dict[str, dict[str, list[str]]]) -> No
     del tasks[PLAYS["settings"]]
     assert tasks == {
         PLAYS["image"]: [
+            "image : Check the settings of the image",
             "image : Read the files beside the package",
             "image : Read the package",
             "image : Check that there is a source",

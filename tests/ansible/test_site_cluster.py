@@ -108,6 +108,11 @@ def test_the_scheduler_has_an_identity_of_its_own_with_the_rights_it_needs(site:
         ([""], ["pods/status"], ["patch"]),
         (["events.k8s.io"], ["events"], ["create"]),
     ]
+    rules = site.get("role", "turb-kub", "-n", "kube-system")["rules"]
+    assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
+        (["leases"], None, ["create"]),
+        (["leases"], ["turb-kub"], ["get", "update"]),
+    ]
     assert site.kubectl("get", "pods", "-A", kubeconfig=kubeconfig).returncode == 0
     refused = site.kubectl("get", "secrets", "-A", kubeconfig=kubeconfig)
     assert 'User "system:serviceaccount:kube-system:turb-kub" cannot list resource "secrets"' in refused.stderr

@@ -23,6 +23,8 @@ _PATHS = {
     "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
 }
 
 
@@ -122,7 +124,7 @@ async def disks(admin: Admin) -> AsyncIterator[Disks]:
 
 
 def rbac_objects() -> list[dict[str, Any]]:
-    """ServiceAccount, ClusterRole and binding, from the very template that role scheduler deploys."""
+    """ServiceAccount, roles and bindings, from the very template that role scheduler deploys."""
     template = (ROOT / "roles/scheduler/templates/rbac.yaml.j2").read_text()
     text = jinja2.Template(template).render(scheduler_name="turb-kub", scheduler_namespace=NAMESPACE)
     return [item for item in yaml.safe_load_all(text) if item]

@@ -31,6 +31,7 @@ PATHS = {
     "csidrivers": "/apis/storage.k8s.io/v1",
     "csistoragecapacities": "/apis/storage.k8s.io/v1",
 }
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 KINDS = tuple(PATHS)
 NAMESPACED = {"pods", "persistentvolumeclaims", "csistoragecapacities"}
 
@@ -123,6 +124,8 @@ class ApiDouble:
         self.history: dict[str, list[tuple[int, str, Object]]] = {kind: [] for kind in KINDS}
         self.events: list[Object] = []
         self.patches: list[Object] = []
+        #: By namespace and name.
+        self.leases: dict[tuple[str, str], Object] = {}
         self.requests: dict[tuple[str, str], int] = defaultdict(int)
         self.tokens: set[str] | None = None
         self.url = ""
@@ -168,6 +171,14 @@ class ApiDouble:
         stored["metadata"]["resourceVersion"] = str(self.version)
         self.objects[kind][key] = stored
         self._tell(kind, "MODIFIED" if same else "ADDED", stored)
+        return stored
+
+    def put_lease(self, lease: Object) -> Object:
+        """Create or update a Lease, whoever held it."""
+        self.version += 1
+        stored: Object = json.loads(json.dumps(lease))
+        stored["metadata"]["resourceVersion"] = str(self.version)
+        self.leases[stored["metadata"]["namespace"], stored["metadata"]["name"]] = stored
         return stored
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
@@ -248,6 +259,9 @@ class ApiDouble:
             ("POST", f"{pods}/binding", self._bind),
             ("PATCH", f"{pods}/status", self._patch_status),
             ("POST", "/apis/events.k8s.io/v1/namespaces/{namespace}/events", self._post_event),
+            ("POST", LEASES, self._create_lease),
+            ("GET", f"{LEASES}/{{name}}", self._get_lease),
+            ("PUT", f"{LEASES}/{{name}}", self._put_lease),
             ("*", "/{path:.*}", _not_found),
         ):
             application.router.add_route(verb, path, partial(self._handle, handle))
@@ -392,6 +406,27 @@ class ApiDouble:
             return status(422, "Invalid", "metadata.uid: field is immutable")
         return web.json_response(self.put(kind, _merged(found, patch)))
 
+    async def _create_lease(self, request: web.Request) -> web.StreamResponse:
+        lease = await request.json()
+        key = (request.match_info["namespace"], lease["metadata"]["name"])
+        if key in self.leases:
+            return status(409, "AlreadyExists")
+        lease["metadata"]["uid"] = f"lease-{self.version}"
+        return web.json_response(self.put_lease(lease), status=201)
+
+    async def _get_lease(self, request: web.Request) -> web.StreamResponse:
+        found = self.leases.get((request.match_info["namespace"], request.match_info["name"]))
+        return status(404, "NotFound") if found is None else web.json_response(found)
+
+    async def _put_lease(self, request: web.Request) -> web.StreamResponse:
+        found = self.leases.get((request.match_info["namespace"], request.match_info["name"]))
+        if found is None:
+            return status(404, "NotFound")
+        lease = await request.json()
+        if any(lease["metadata"][name] != found["metadata"][name] for name in ("uid", "resourceVersion")):
+            return status(409, "Conflict", "the object has been modified")
+        return web.json_response(self.put_lease(lease))
+
     async def _post_event(self, request: web.Request) -> web.StreamResponse:
         event = await request.json()
         self.events.append(event)
@@ -438,6 +473,8 @@ def _resource(request: web.Request) -> str:
     parts = request.path.strip("/").split("/")
     if "events" in parts:
         return "events"
+    if "leases" in parts:
+        return "leases"
     if "pods" in parts:
         rest = parts[parts.index("pods") + 2 :]
         if len(parts) > parts.index("pods") + 1 and not rest:

@@ -31,20 +31,23 @@ Script = Callable[[Stage], AsyncIterator[None]]
 
 
 class Act(msgspec.Struct, frozen=True):
-    """A script, and the waiting times that it needs shorter than all scripts do (constants by dotted name)."""
+    """A script, and the times that it needs shorter than all scripts do: constants by dotted name, and settings."""
 
     script: Script
     waits: dict[str, float]
+    settings: dict[str, Any]
 
 
 ACTS: dict[str, Act] = {}
 
 
 def act(**waits: float) -> Callable[[Script], Script]:
-    """Put a script into the table. Keywords: constants with "__" for dots, below `turb_kub`."""
+    """Put a script into the table. Keywords: constants with "__" for dots, below `turb_kub`; without, settings."""
 
     def add(script: Script) -> Script:
-        ACTS[script.__name__] = Act(script, {name.replace("__", "."): value for name, value in waits.items()})
+        constants = {name.replace("__", "."): value for name, value in waits.items() if "__" in name}
+        settings = {name: value for name, value in waits.items() if "__" not in name}
+        ACTS[script.__name__] = Act(script, constants, settings)
         return script
 
     return add
@@ -428,7 +431,7 @@ async def bindings_meet_every_conflict(stage: Stage) -> AsyncIterator[None]:
         await until(lambda: not stage.double.faults_left)
 
 
-@act(api__pods__BIND_TIMEOUT=0.1)
+@act(bind_timeout_seconds=0.1)
 async def bindings_fail_in_every_way(stage: Stage) -> AsyncIterator[None]:
     stage.double.fault(
         "POST",

@@ -80,7 +80,7 @@ async def perform(act: Act, monkeypatch: pytest.MonkeyPatch, then: Callable[[], 
             script = aiter(act.script(stage))
             await anext(script)
             clock = lambda: time.monotonic() + stage.clock_ahead  # noqa: E731
-            async with running(stage.token, clock=clock, binds_in_flight=IN_FLIGHT) as scheduler:
+            async with running(stage.token, clock=clock, binds_in_flight=IN_FLIGHT, **act.settings) as scheduler:
                 with pytest.raises(StopAsyncIteration):
                     await anext(script)
                 await _goes_on(double)

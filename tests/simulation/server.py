@@ -41,6 +41,8 @@ class Fate(Enum):
     UNANSWERED = auto()
     #: The client learns that the connection is gone, and the request takes effect after that.
     LATE = auto()
+    #: As late as can be: takes effect when the client has just given up waiting.
+    AT_THE_END = auto()
     FAILS_BEFORE = auto()
     FAILS_AFTER = auto()
     THROTTLED = auto()
@@ -65,7 +67,7 @@ class Call:
         self.resource = resource
         self.query = query or {}
         self.body = json.loads(body) if body else {}
-        self.answer: asyncio.Future[bytes] = client.server.loop.create_future()
+        self.answer: asyncio.Future[bytes] = client.loop.create_future()
         self.fate = Fate.ANSWERED
         self.arrived = False
         self.result: bytes | ApiError = b""
@@ -78,10 +80,22 @@ class Call:
 
 
 class SimulatedClient:
-    """In the place of `turb_kub.api.client.Client`: one process's connection. `known` is what its watches delivered."""
+    """In the place of `turb_kub.api.client.Client`: one process's connection. `known` is what its watches delivered.
 
-    def __init__(self, server: "SimulatedServer") -> None:
+    Args:
+        loop: of the process, where it has one of its own.
+    """
+
+    def __init__(self, server: "SimulatedServer", loop: VirtualLoop | None = None) -> None:
         self.server = server
+        self.loop = loop or server.loop
+        self.streams: dict[str, Stream] = {}
+        server.clients.append(self)
+        #: Kinds whose watches of this process alone are told nothing.
+        self.held: set[str] = set()
+        #: While this is so, nothing of it arrives; or nothing for these resources.
+        self.cut_off = False
+        self.cut_off_from: set[str] = set()
         self.known = {"nodes": 0, "pods": 0}
         self.scheduler: Scheduler | None = None
         self.dead = False
@@ -115,13 +129,13 @@ class SimulatedClient:
         stream = Stream(int(query["resourceVersion"]))
         if stream.position < self.server.oldest.get(resource, 0):
             raise Expired("too old resource version")
-        self.server.streams[resource] = stream
+        self.streams[resource] = self.server.streams[resource] = stream
         history = self.server.history.get(resource, [])
         while True:
             if stream.end is not None:
                 await stream.end()
                 return
-            line = None if resource in self.server.held else stream.next(history)
+            line = None if resource in self.server.held | self.held else stream.next(history)
             if line is None:
                 stream.more.clear()
                 await stream.more.wait()
@@ -168,7 +182,9 @@ class SimulatedServer:
         self.history: dict[str, list[tuple[int, bytes]]] = {"nodes": [], "pods": []}
         self.oldest = {"nodes": 0, "pods": 0}
         self.held: set[str] = set()
+        #: The last watch of each kind, whoever's; and each client's own are with it.
         self.streams: dict[str, Stream] = {}
+        self.clients: list[SimulatedClient] = []
         self.fates: dict[str, deque[Fate]] = {}
         self.under_way: dict[int, Call] = {}
         #: Requests that are still to take effect, whether or not their sender waits for the answer.
@@ -252,7 +268,9 @@ class SimulatedServer:
             return
         self.under_way[id(call)] = call
         fates = self.fates.get(call.resource)
-        if fates:
+        if call.client.cut_off or call.resource in call.client.cut_off_from:
+            call.fate = Fate.CUT_OFF
+        elif fates:
             call.fate = fates.popleft()
         there, back = self.random.choice((0.001, 0.004, 0.02)), self.random.choice((0.001, 0.003, 0.02))
         # When it takes effect; when the client hears of it, and what: None, what the server answered.
@@ -263,6 +281,7 @@ class SimulatedServer:
             Fate.LOST: (None, timeout, _CUT),
             Fate.CUT_OFF: (None, there, _CUT),
             Fate.UNANSWERED: (there, timeout, _CUT),
+            Fate.AT_THE_END: (timeout + LATE * self.random.random(), timeout, _CUT),
             Fate.LATE: (there + LATE * self.random.random(), there, _CUT),
             Fate.FAILS_BEFORE: (None, there, ApiError(500, "InternalError", "etcd is away")),
             Fate.FAILS_AFTER: (there, there + back, ApiError(500, "InternalError", "etcd timed out")),
@@ -404,8 +423,13 @@ class SimulatedServer:
     def _tell(self, kind: str, what: str, item: Object) -> None:
         line = json.dumps({"type": what, "object": item}).encode()
         self.history[kind].append((self.version, line))
-        if kind in self.streams:
-            self.streams[kind].more.set()
+        self.wake(kind)
+
+    def wake(self, kind: str) -> None:
+        """Have the watches of a kind look for what there is to tell."""
+        for client in self.clients:
+            if kind in client.streams:
+                client.streams[kind].more.set()
 
 
 def memory_of(pod: Object) -> int:

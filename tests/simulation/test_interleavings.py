@@ -251,8 +251,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def _release(self, kind: str) -> None:
         self.server.held.discard(kind)
-        if kind in self.server.streams:
-            self.server.streams[kind].more.set()
+        self.server.wake(kind)
 
     @rule(kind=KINDS)
     def watch_repeats_itself(self, kind: str) -> None:

@@ -1,7 +1,9 @@
 """The scheduling queue, on a clock that the test turns."""
 
+import gc
+
 from turb_kub.decision.filters.node_resources import FIT
-from turb_kub.queue.queue import FLUSH_AFTER, SchedulingQueue
+from turb_kub.queue.queue import FLUSH_AFTER, Queued, SchedulingQueue
 
 from tests.unit.objects import cluster_of, node, pod
 
@@ -187,3 +189,14 @@ def test_a_pod_that_is_gone_is_not_given_out():
     queue.retry("uid-default-p", 0)
     queue.unschedulable("uid-default-p", frozenset({FIT}), 0)
     assert queue.due_in(1000) is None
+
+
+def test_a_queue_that_nobody_takes_pods_from_does_not_keep_those_that_went():
+    queue = queue_of(pod("first", spec={"priority": 5}))
+    for number in range(5000):
+        passing = pod(f"p{number}")
+        queue.add(passing, number)
+        queue.remove(passing.uid)
+    assert sum(type(one) is Queued for one in gc.get_objects()) < 2000
+    assert popped(queue, 9000) == "first"
+    assert popped(queue, 9000) is None

@@ -63,6 +63,12 @@ def test_a_limit_that_is_no_whole_number_of_mebibytes(text):
         ("TURB_KUB_SCHEDULER_NAME", "Turb Kub", "is not a name"),
         ("TURB_KUB_ACCOUNTING_NAMESPACES", "default,Bad_One", "is not a name"),
         ("TURB_KUB_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
+        ("TURB_KUB_LEADER_ELECT", "yes", "is neither true nor false"),
+        ("TURB_KUB_LEASE_NAME", "My Lease", "is not a name"),
+        ("TURB_KUB_LEASE_DURATION_SECONDS", "1.5", "is not a whole number from 1 to 3600"),
+        ("TURB_KUB_RENEW_DEADLINE_SECONDS", "0", "is not a number of seconds above 0, at most 3600"),
+        ("TURB_KUB_RETRY_PERIOD_SECONDS", "nan", "is not a number of seconds above 0, at most 3600"),
+        ("TURB_KUB_BIND_TIMEOUT_SECONDS", "inf", "is not a number of seconds above 0, at most 3600"),
     ],
 )
 def test_a_bad_value_is_named_with_what_would_do(name, text, what):
@@ -70,6 +76,44 @@ def test_a_bad_value_is_named_with_what_would_do(name, text, what):
         load(environment={name: text})
     assert str(caught.value).startswith(f"{name}: ")
     assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"RENEW_DEADLINE": "15"},
+            "TURB_KUB_RENEW_DEADLINE_SECONDS is 15, but has to be less than TURB_KUB_LEASE_DURATION_SECONDS, 15",
+        ),
+        (
+            {"RETRY_PERIOD": "8.5"},
+            "TURB_KUB_RETRY_PERIOD_SECONDS is 8.5, but 1.2 times as much has to be less than "
+            "TURB_KUB_RENEW_DEADLINE_SECONDS, 10",
+        ),
+        (
+            {"BIND_TIMEOUT": "5"},
+            "TURB_KUB_BIND_TIMEOUT_SECONDS is 5, but has to be less than the 5 s from TURB_KUB_RENEW_DEADLINE_SECONDS "
+            "to TURB_KUB_LEASE_DURATION_SECONDS, so that no binding comes late",
+        ),
+    ],
+)
+def test_times_of_the_lease_that_do_not_go_together_are_refused_where_there_is_one(changed, told):
+    times = {f"TURB_KUB_{name}_SECONDS": text for name, text in changed.items()}
+    with pytest.raises(SettingsError) as caught:
+        load(environment=times | {"TURB_KUB_LEADER_ELECT": "true"})
+    assert str(caught.value) == told
+    assert not load(environment=times).leader_elect
+
+
+def test_the_default_times_go_together_and_so_do_shorter_ones():
+    assert load(["--leader-elect", "true"]).leader_elect
+    flags = ["--lease-duration-seconds", "3", "--renew-deadline-seconds", "2", "--bind-timeout-seconds", "0.9"]
+    assert load(["--leader-elect", "TRUE", "--retry-period-seconds", "0.5", *flags]).bind_timeout_seconds == 0.9
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("'true'", True), ("", False)])
+def test_true_and_false_in_the_file_need_no_quotes(text, value, tmp_path):
+    assert load(file=f"TURB_KUB_LEADER_ELECT: {text}\n", tmp_path=tmp_path).leader_elect is value
 
 
 def test_namespaces_are_a_list_in_the_file_and_commas_elsewhere(tmp_path):

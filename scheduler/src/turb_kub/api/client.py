@@ -5,11 +5,12 @@ that another needs:
 
 | pool | connections | who uses it |
 |---|---|---|
-| WATCHES | one for each reflector, which lists and watches by turns | reflectors |
+| WATCHES | one for each reflector, which lists and watches by turns, and one for the lease | reflectors, election |
 | REQUESTS | `in_flight` | all else: bindings and the reads that settle them, events, conditions |
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from enum import Enum, auto
 
@@ -60,7 +61,7 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._observer = observer or (lambda verb, resource, status: None)
-        # A reflector is one task with one request at a time: the number of reflectors bounds its pool.
+        # Each reflector, and the election, is one task with one request at a time: their number bounds the pool.
         self._sessions = {Pool.WATCHES: self._session(0), Pool.REQUESTS: self._session(in_flight)}
 
     def _session(self, connections: int) -> aiohttp.ClientSession:
@@ -105,17 +106,21 @@ class Client:
 
         Args:
             resource: what is asked for, for the observer ("pods", "pods/binding").
-            timeout: seconds for the whole exchange, `REQUEST_TIMEOUT` by default.
+            timeout: seconds for all, a second try with a new token included; `REQUEST_TIMEOUT` by default.
             pool: whose connection carries it.
 
         Raises:
             ApiError: the server refused.
             Unreachable: no answer.
         """
-        if timeout is None:
-            timeout = REQUEST_TIMEOUT
+        until = time.monotonic() + (REQUEST_TIMEOUT if timeout is None else timeout)
         for attempt in (1, 2):
             headers = {**await self._credentials.headers(), "Content-Type": content_type}
+            left = until - time.monotonic()
+            if left <= 0:
+                # Reading credentials took it all; of no time at all aiohttp would make "for ever".
+                self._observer(verb, resource, 0)
+                raise Unreachable("timed out")
             try:
                 async with self._sessions[pool].request(
                     verb,
@@ -123,7 +128,7 @@ class Client:
                     params=query,
                     data=body,
                     headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT),
+                    timeout=aiohttp.ClientTimeout(total=left, sock_connect=CONNECT_TIMEOUT),
                 ) as response:
                     content = await response.read()
             except (TimeoutError, aiohttp.ClientError, OSError) as error:

@@ -12,9 +12,6 @@ from turb_kub.objects.malformed import MALFORMED, remains_of
 from turb_kub.objects.pod import Pod, decode_pod
 from turb_kub.objects.wire import Decoder, Identified
 
-#: Shorter than a lease could be lost in, so that a late bind never comes from a replica that is no longer active.
-BIND_TIMEOUT = 5.0
-
 _identities = Decoder(Identified)
 
 
@@ -45,8 +42,13 @@ class BindAnswer(msgspec.Struct, frozen=True):
     retry_after: float = 0.0
 
 
-async def bind(client: Client, pod: Pod, node_name: str) -> BindAnswer:
-    """Bind a pod to a node, provided that it is still the pod that was decided on (uid and resourceVersion)."""
+async def bind(client: Client, pod: Pod, node_name: str, timeout: float | None = None) -> BindAnswer:
+    """Bind a pod to a node, provided that it is still the pod that was decided on (uid and resourceVersion).
+
+    Args:
+        timeout: as of `Client.request`. The scheduler's is shorter than a lease could be lost in
+            (`turb_kub.loop.election`), so that a late bind never comes from a replica that is no longer active.
+    """
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -64,7 +66,7 @@ async def bind(client: Client, pod: Pod, node_name: str) -> BindAnswer:
             f"{_path(pod)}/binding",
             resource="pods/binding",
             body=msgspec.json.encode(body),
-            timeout=BIND_TIMEOUT,
+            timeout=timeout,
         )
     except Unreachable as error:
         return BindAnswer(Answer.LOST, str(error))

@@ -3,9 +3,10 @@
 import argparse
 import os
 
-from turb_kub.api.client import IN_FLIGHT, Client, Observer
+from turb_kub.api.client import IN_FLIGHT, REQUEST_TIMEOUT, Client, Observer
 from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
+from turb_kub.api.leases import read_lease
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, take_snapshot
 from turb_kub.cluster.accounting import Accounting
@@ -59,6 +60,26 @@ async def probe(client: Client, *paths: tuple[str, str]) -> None:
             ) from error
         except ApiError as error:
             raise CommandError(_refusal(error, server, resource)) from error
+
+
+async def probe_lease(client: Client, settings: Settings) -> None:
+    """Read the lease that is to elect one of several replicas, so that a missing right is told at once.
+
+    Raises:
+        CommandError: it may not be read. Any other trouble may pass, and is the election's.
+    """
+    name = settings.lease_name or settings.scheduler_name
+    try:
+        await read_lease(client, settings.lease_namespace, name, REQUEST_TIMEOUT)
+    except Unreachable:
+        return
+    except ApiError as error:
+        if error.status == 403:
+            raise CommandError(
+                f"this identity may not get the lease {settings.lease_namespace}/{name} (403): {error.message}; "
+                f"grant it the Role turb-kub in namespace {settings.lease_namespace}, "
+                "or set TURB_KUB_LEADER_ELECT to false"
+            ) from error
 
 
 async def read_cluster(options: argparse.Namespace, accounting: Accounting) -> Snapshot:

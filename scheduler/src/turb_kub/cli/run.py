@@ -13,9 +13,10 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from turb_kub import __version__
-from turb_kub.cli.connect import BAD_INPUT, connect, policy_of, probe, settings_of
+from turb_kub.cli.connect import BAD_INPUT, connect, policy_of, probe, probe_lease, settings_of
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.logs import note_loop_error, set_up_logs
+from turb_kub.loop.election import LeaseLost
 from turb_kub.loop.http import PortInUse, serve
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.scheduler import Scheduler, requests_in_flight
@@ -26,13 +27,17 @@ log = logging.getLogger(__name__)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Schedule until SIGTERM or SIGINT."""
+    """Schedule until SIGTERM or SIGINT. Ends with 1 where another replica may have become the active one."""
     settings = settings_of(options)
     set_up_logs(settings.log_level, settings.log_format)
     # Each counter would come with a gauge of the time it was made at, which nobody asks for.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     with _pid_file(options.pid_file):
-        uvloop.run(_run(options, settings))
+        try:
+            uvloop.run(_run(options, settings))
+        except LeaseLost as error:
+            log.error("%s; this replica ends, and is of use again once it is started anew", error)
+            return 1
     return 0
 
 
@@ -43,9 +48,15 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
         scheduler = Scheduler(client, settings, policy, metrics)
         try:
             async with serve(
-                settings.http_host, settings.http_port, metrics.registry, lambda: scheduler.synced
+                settings.http_host,
+                settings.http_port,
+                metrics.registry,
+                lambda: scheduler.synced,
+                lambda: scheduler.elector is not None and scheduler.elector.stuck,
             ) as port:
                 await probe(client, ("/api/v1/nodes", "nodes"), ("/api/v1/pods", "pods"))
+                if settings.leader_elect:
+                    await probe_lease(client, settings)
                 limit = settings.node_mem_limit_mb
                 log.info(
                     "turb-kub %s places pods of schedulerName %s on %s; memory ceiling of a node: %s; health on %s:%d",

@@ -58,7 +58,12 @@ LONGEST_WAIT = 10.0
 
 
 class Binder:
-    """Bindings under way, at most `in_flight` of them."""
+    """Bindings under way, at most `in_flight` of them.
+
+    Args:
+        timeout: seconds after which a binding counts as lost.
+        may_write: whether this replica may bind at this moment, asked right before each binding.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,8 @@ class Binder:
         volumes: VolumeBinder,
         *,
         in_flight: int,
+        timeout: float,
+        may_write: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -83,6 +90,8 @@ class Binder:
         self._guard = guard
         self._volumes = volumes
         self._clock = clock
+        self._timeout = timeout
+        self._may_write = may_write
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Called with the seconds from the start of a bind, the read before it included, to its answer.
@@ -122,12 +131,17 @@ class Binder:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def drain(self, within: float) -> None:
-        """Wait for the bindings under way, at most `within` seconds. Pods that wait for volumes are dropped."""
+    async def drain(self, within: float) -> bool:
+        """Wait for the bindings under way, at most `within` seconds; tell whether all have ended.
+
+        Pods that wait for volumes are dropped.
+        """
         for task in self._waiting:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=within)
+        if not self._tasks:
+            return True
+        _, pending = await asyncio.wait(self._tasks, timeout=within)
+        return not pending
 
     async def confirm(self) -> None:
         """Read the pods whose binding the watch has not confirmed in time."""
@@ -225,7 +239,13 @@ class Binder:
         if not await self._may_bind(pod, assumed):
             self.notify()
             return
-        outcome = await bind(self._client, pod, assumed.node_name)
+        if not self._may_write():
+            # The lease ran out since the decision; where that is not the end, the pod is decided again.
+            self._give_up(pod)
+            self._queue.retry(pod.uid, self._clock())
+            self.notify()
+            return
+        outcome = await bind(self._client, pod, assumed.node_name, self._timeout)
         self.took(self._clock() - started)
         match outcome.answer:
             case Answer.BOUND:

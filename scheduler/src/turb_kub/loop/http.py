@@ -2,8 +2,8 @@
 
 | path | 200 when |
 |---|---|
-| `/livez`, `/healthz` | the event loop answers |
-| `/readyz` | nodes, pods and storage are known; 503 before |
+| `/livez`, `/healthz` | the event loop answers, and so does the election, where there is one; 503 once it is stuck |
+| `/readyz` | nodes, pods and storage are known, on a replica that stands by too; 503 before |
 | `/metrics` | always |
 """
 
@@ -20,7 +20,13 @@ class PortInUse(Exception):
 
 
 @asynccontextmanager
-async def serve(host: str, port: int, registry: CollectorRegistry, ready: Callable[[], bool]) -> AsyncIterator[int]:
+async def serve(
+    host: str,
+    port: int,
+    registry: CollectorRegistry,
+    ready: Callable[[], bool],
+    stuck: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[int]:
     """Serve while the context is open; gives the port listened on.
 
     Raises:
@@ -28,7 +34,7 @@ async def serve(host: str, port: int, registry: CollectorRegistry, ready: Callab
     """
 
     async def livez(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        return web.Response(status=503, text="the leader election is stuck") if stuck() else web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
         return (

@@ -1,9 +1,9 @@
 """Metrics, by kube-scheduler's names where it has one of the same meaning, else with the prefix `turb_kub_`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 
@@ -72,6 +72,17 @@ class Metrics:
             "Kubernetes events that could not be written.",
             registry=self.registry,
         )
+
+        self._leader = Gauge(
+            "leader_election_master_status",
+            "Whether this replica holds the lease of that name: 1, or 0 while it stands by.",
+            ["name"],
+            registry=self.registry,
+        )
+
+    def leads(self, lease: str, leading: Callable[[], bool]) -> None:
+        """Have it read at collection time whether this replica holds a lease."""
+        self._leader.labels(lease).set_function(lambda: float(leading()))
 
     def observe_request(self, verb: str, resource: str, status: int) -> None:
         self.requests.labels(verb, resource, str(status)).inc()

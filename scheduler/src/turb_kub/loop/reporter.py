@@ -8,6 +8,7 @@ the verdict holds: cluster autoscalers act on it, and the pod itself may not be 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -48,7 +49,11 @@ class _Unwritten(msgspec.Struct, frozen=True):
 
 
 class Reporter:
-    """Writes events and conditions. `run` must be running for anything to be written."""
+    """Writes events and conditions. `run` must be running for anything to be written.
+
+    Args:
+        may_write: whether this replica is the active one, asked before each write; what may not be written is dropped.
+    """
 
     def __init__(
         self,
@@ -59,7 +64,9 @@ class Reporter:
         controller: str,
         instance: str,
         in_flight: int,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._may_write = may_write
         self._workers = max(1, min(IN_FLIGHT, in_flight // SHARE))
         self._client = client
         self._queue = queue
@@ -155,7 +162,7 @@ class Reporter:
 
     async def _write_verdict(self, pod: Pod, unwritten: _Unwritten) -> None:
         verdict, before = unwritten.verdict, unwritten.before
-        if pod.verdict is not verdict or pod.uid not in self._queue:
+        if pod.verdict is not verdict or pod.uid not in self._queue or not self._may_write():
             return
         changed = None if before is not None and before.status == "False" else datetime.now(UTC)
         try:
@@ -187,6 +194,8 @@ class Reporter:
 
     async def _write_event(self, event: PodEvent) -> None:
         for attempt in range(1, TRIES + 1):
+            if not self._may_write():
+                return
             try:
                 await post_event(self._client, event, controller=self._controller, instance=self._instance)
             except (ApiError, Unreachable) as error:

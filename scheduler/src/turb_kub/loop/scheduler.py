@@ -16,6 +16,7 @@ from turb_kub.decision.decide import decide
 from turb_kub.decision.policy import Policy
 from turb_kub.loop.arrivals import Arrivals
 from turb_kub.loop.binder import Binder
+from turb_kub.loop.election import Elector, LeaseLost, uptime
 from turb_kub.loop.ingest import NamespaceSink, NodeSink, PodSink
 from turb_kub.loop.metrics import Metrics
 from turb_kub.loop.rejections import Rejections
@@ -54,9 +55,9 @@ def requests_in_flight(settings: Settings) -> int:
     """Return how many connections there may be for all but watches.
 
     So many that the API server never sees more than `BESIDE_BINDINGS` besides one for each binding in flight; at least
-    one, which with one or two bindings in flight is beyond that, since each watch needs a connection of its own.
+    one, which with few bindings in flight is beyond that, since each watch and the lease need one of their own.
     """
-    watches = 3 + len(STORAGE_KINDS)
+    watches = 3 + len(STORAGE_KINDS) + settings.leader_elect
     return max(1, min(settings.binds_in_flight, settings.binds_in_flight + BESIDE_BINDINGS - watches))
 
 
@@ -64,7 +65,8 @@ class Scheduler:
     """One running scheduler: `await run()` until `stop()`.
 
     Attributes:
-        cluster, queue, metrics, self_check: its state, for health checks and tests; not to be changed.
+        cluster, queue, metrics, self_check, elector: its state, for health checks and tests; not to be changed.
+            `elector` is None where there is no election.
     """
 
     def __init__(
@@ -75,8 +77,11 @@ class Scheduler:
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.monotonic,
+        lease_clock: Callable[[], float] = uptime,
     ) -> None:
         self._clock = clock
+        self.elector = Elector(client, settings, clock=lease_clock) if settings.leader_elect else None
+        self._bind_timeout = settings.bind_timeout_seconds
         self._policy = policy
         self._unknown_fields_fail = settings.unknown_fields == "fail"
         self.metrics = metrics
@@ -92,6 +97,7 @@ class Scheduler:
             controller=settings.scheduler_name,
             instance=f"{settings.scheduler_name}-{socket.gethostname()}",
             in_flight=settings.binds_in_flight,
+            may_write=self._is_active,
         )
         self._timers = Timers()
         rejections = Rejections(self.cluster, self.reporter, metrics, clock, self._timers)
@@ -101,7 +107,10 @@ class Scheduler:
             Reflector(client, "/api/v1/namespaces", "namespaces", self._namespaces),
             pods := Reflector(client, "/api/v1/pods", "pods", self._pods),
         )
-        self._volumes = VolumeBinder(client, self.cluster, self.queue, clock)
+        self._volumes = VolumeBinder(client, self.cluster, self.queue, clock, self._is_active)
+        self._guard = SharedNodeGuard(
+            client, self.cluster, self._pods, metrics, lambda: pods.version, settings.shared_node_guard
+        )
         self._pods.left = self._volumes.gone
         self._binder = Binder(
             client,
@@ -110,11 +119,11 @@ class Scheduler:
             self._pods,
             self.reporter,
             metrics,
-            SharedNodeGuard(
-                client, self.cluster, self._pods, metrics, lambda: pods.version, settings.shared_node_guard
-            ),
+            self._guard,
             self._volumes,
             in_flight=settings.binds_in_flight,
+            timeout=self._bind_timeout,
+            may_write=self._is_active,
             clock=clock,
         )
         arrivals = Arrivals(self.cluster, clock, self._timers)
@@ -141,6 +150,9 @@ class Scheduler:
         for source in sources:
             source.notify = self._work.set
         self._stopping = asyncio.Event()
+        if self.elector is not None:
+            self.elector.changed = self._take_over
+            metrics.leads(settings.lease_name or settings.scheduler_name, self._is_active)
         metrics.watch(self)
 
     @property
@@ -157,6 +169,11 @@ class Scheduler:
         return all(reflector.synced.is_set() for reflector in self._reflectors) and all(
             reflector.settled.is_set() for reflector in self._storage_reflectors
         )
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the one that places pods; without an election it always is."""
+        return self.elector is None or self.elector.leading
 
     def stop(self) -> None:
         """Ask `run` to finish the bindings under way and return."""
@@ -177,7 +194,11 @@ class Scheduler:
         return self.queue.rescued_by_flush
 
     async def run(self) -> None:
-        """Schedule until `stop` is called, then drain."""
+        """Schedule until `stop` is called, then drain and give the lease up.
+
+        Raises:
+            LeaseLost: this replica is no longer the active one, and has stopped binding.
+        """
         helpers = [
             asyncio.create_task(reflector.run(), name=f"reflector {number}")
             for number, reflector in enumerate(self.reflectors)
@@ -188,26 +209,65 @@ class Scheduler:
             asyncio.create_task(self._every(FLUSH_EVERY, self._flush), name="flush"),
             asyncio.create_task(self._every(CONFIRM_EVERY, self._binder.confirm), name="confirm"),
         ]
+        if self.elector is not None:
+            helpers.append(asyncio.create_task(self._elect(self.elector), name="election"))
         main = asyncio.create_task(self._schedule(), name="schedule")
+        bindings_ended = False
         try:
             done, _ = await asyncio.wait([main, *helpers], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # a helper never returns: what ended it must be seen
-            await self._binder.drain(DRAIN_WITHIN)
+            bindings_ended = await self._binder.drain(DRAIN_WITHIN)
             await self.reporter.drain(DRAIN_WITHIN)
+        except LeaseLost:
+            # No new ones are sent. Those under way end before the lease can be another's.
+            main.cancel()
+            await self._binder.drain(self._bind_timeout)
+            raise
         finally:
             for task in (main, *helpers):
                 task.cancel()
             await asyncio.gather(main, *helpers, return_exceptions=True)
+        if self.elector is not None and bindings_ended:
+            # Else it is left to run out: the next replica must not begin beside a binding of ours.
+            await self.elector.release()
+
+    def _is_active(self) -> bool:
+        """Whether this replica may write at this moment."""
+        return self.elector is None or self.elector.active
+
+    async def _elect(self, elector: Elector) -> None:
+        """Take part in the election once all is known, so that no replica leads that can't place anything yet."""
+        await self._all_known()
+        await elector.run()
+
+    def _take_over(self) -> None:
+        self._guard.catch_up()
+        self._work.set()
+
+    async def _stand_by(self) -> None:
+        """Wait to be the active replica, where there is an election.
+
+        What the watches tell is taken all the while, and what is due is done.
+        """
+        while not (self._stopping.is_set() or self.leads):
+            self._work.clear()
+            now = self._clock()
+            self._timers.run(now)
+            await self._wait_for_work(self._timers.due_in(now))
+
+    async def _all_known(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        for reflector in self._storage_reflectors:
+            await reflector.settled.wait()
 
     async def _schedule(self) -> None:
-        for reflector in self._reflectors:
-            await self._unless_stopping(reflector.synced.wait())
-        for reflector in self._storage_reflectors:
-            await self._unless_stopping(reflector.settled.wait())
+        await self._unless_stopping(self._all_known())
         unread = self.cluster.volumes.unread
         if unread and not self._stopping.is_set():
             log.warning("pods that claim volumes wait until %s can be read", ", ".join(sorted(unread)))
+        await self._stand_by()
         log.info("%d nodes and %d placed pods known, scheduling", self.cluster.node_count, self.cluster.pod_count)
         while not self._stopping.is_set():
             self._work.clear()

@@ -8,6 +8,9 @@ A read is one list of the node's pods, and fresh: without a resourceVersion the 
 with what is stored at that moment (kubernetes.io, "Kubernetes API Concepts: Semantics for get and list"). What it
 finds goes into the cluster as the watch would have brought it. A pod that it does not find is left to the watch: one
 that we are binding is not there yet, and one that is gone only frees room.
+
+A replica that has just become the active one is in the same place: what the one before it bound last may not have
+come by the watch yet. Until the watch is as far as the first read since then, every node is read before a bind.
 """
 
 import asyncio
@@ -47,9 +50,20 @@ class SharedNodeGuard:
         self._version = version
         self._mode = mode
         self._reads: dict[str, asyncio.Task[None]] = {}
+        #: Whether the watch may be behind what another replica bound, and up to where it has to get.
+        self._catching_up = False
+        self._catch_up_to: int | None = None
+
+    def catch_up(self) -> None:
+        """Have every node read before a bind, until the watch has told what was there at the first of these reads."""
+        self._catching_up, self._catch_up_to = True, None
 
     def guards(self, node_name: str) -> bool:
         """Whether the node's pods are to be read before a bind to it."""
+        if self._catching_up:
+            if self._catch_up_to is None or self._version() < self._catch_up_to:
+                return True
+            self._catching_up = False
         return self._mode == ALWAYS or (
             self._mode == AUTO and (bool(self._cluster.foreign.waiting) or self._cluster.others_on(node_name) > 0)
         )
@@ -87,8 +101,11 @@ class SharedNodeGuard:
             self._metrics.fresh_reads.labels("failed").inc()
             raise
         self._metrics.fresh_reads.labels("done").inc()
+        version = resource_version(listed.metadata.resourceVersion)
+        if self._catch_up_to is None:
+            self._catch_up_to = version
         # Where the watch is as far or farther, the list holds nothing new, and may hold what is gone since.
-        if self._version() < resource_version(listed.metadata.resourceVersion):
+        if self._version() < version:
             for item in listed.items or []:
                 self._pods.changed(item)
 

@@ -54,13 +54,21 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class VolumeBinder:
-    """Pods whose volumes are being bound, by uid."""
+    """Pods whose volumes are being bound, by uid. `may_write` is asked before each write."""
 
-    def __init__(self, client: Client, cluster: Cluster, queue: SchedulingQueue, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        clock: Callable[[], float],
+        may_write: Callable[[], bool],
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._queue = queue
         self._clock = clock
+        self._may_write = may_write
         self._waiting: dict[str, _Waiting] = {}
         #: Who waits for a claim or a volume.
         self._awaited: dict[Key, set[str]] = {}
@@ -117,9 +125,11 @@ class VolumeBinder:
         try:
             for volume, claim in plan.bindings:
                 if volume.claim != ClaimRef(claim.namespace, claim.name, claim.uid):
+                    self._check()
                     written[volume.key] = await keep_volume(self._client, volume, claim)
             for claim in plan.provisions:
                 if claim.selected_node != plan.node:
+                    self._check()
                     written[claim.key] = await select_node(self._client, claim, plan.node)
         except Unreachable as error:
             raise NotBound from error
@@ -127,6 +137,10 @@ class VolumeBinder:
             if error.object_is_another or error.status == 429 or error.ambiguous:
                 raise NotBound(retry_after=error.retry_after) from error
             raise NotBound(str(error)) from error
+
+    def _check(self) -> None:
+        if not self._may_write():
+            raise NotBound
 
     async def _wait(self, pod: Pod, waiting: _Waiting) -> None:
         deadline = self._clock() + BIND_WITHIN

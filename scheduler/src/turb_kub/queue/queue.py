@@ -35,6 +35,8 @@ FLUSH_AFTER = 300.0
 #: How many signatures a decision may cost a look at, on average, while other pods are active: where the pods that wait
 #: ask thousands of different things, what changed is gathered over some decisions, so that those need not wait for it.
 LOOKS_A_DECISION = 64
+#: Entries of a heap that may be no longer true, besides as many again as there are pods.
+SPARE_ENTRIES = 1000
 
 
 class Queued(msgspec.Struct, eq=False):
@@ -311,6 +313,10 @@ class SchedulingQueue:
             self._push(self._active, queued, -queued.pod.priority, queued.since)
 
     def _push(self, heap: Heap, queued: Queued, first: float, second: float) -> None:
+        if len(heap) > SPARE_ENTRIES + 2 * len(self._pods):
+            # What is no longer true surfaces late, and where nobody takes the top (a replica that stands by) never.
+            heap[:] = [entry for entry in heap if entry[-1].entry == entry[-2]]
+            heapq.heapify(heap)
         queued.entry = next(self._entries)
         heapq.heappush(heap, (first, second, queued.entry, queued))
 

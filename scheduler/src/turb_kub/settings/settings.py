@@ -9,6 +9,10 @@ import msgspec
 from turb_kub.objects.node import parse_mebibytes
 from turb_kub.objects.quantity import QuantityError
 
+#: Seconds: an hour, beyond which no time-out is one.
+LONGEST_TIME = 3600
+#: As in client-go: what the retry period is multiplied by at the least before it is held against the renew deadline.
+RETRY_JITTER = 1.2
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -36,6 +40,10 @@ def _name(text: str) -> str:
     if not _DNS_NAME.fullmatch(text) or len(text) > 253:
         raise SettingsError(f"{text!r} is not a name (lower case letters, digits, '-' and '.', for example turb-kub)")
     return text
+
+
+def _optional_name(text: str) -> str | None:
+    return _name(text) if text else None
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -66,8 +74,25 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def boolean(text: str) -> bool:
+    """Return what "true" or "false" says. Raises `SettingsError`."""
+    if text.lower() not in {"true", "false"}:
+        raise SettingsError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= LONGEST_TIME:
+        raise SettingsError(f"{text!r} is not a number of seconds above 0, at most {LONGEST_TIME}")
+    return value
+
+
 class Settings(msgspec.Struct, frozen=True):
-    """The settings as values. Memory in bytes."""
+    """The settings as values. Memory in bytes, time in seconds."""
 
     node_mem_limit_mb: int | None = None
     scheduler_name: str = "turb-kub"
@@ -78,6 +103,13 @@ class Settings(msgspec.Struct, frozen=True):
     unknown_fields: str = "fail"
     shared_node_guard: str = "auto"
     binds_in_flight: int = 32
+    bind_timeout_seconds: float = 4.0
+    leader_elect: bool = False
+    lease_namespace: str = "kube-system"
+    lease_name: str | None = None
+    lease_duration_seconds: int = 15
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
     http_host: str = "127.0.0.1"
     http_port: int = 10270
     log_level: str = "info"
@@ -163,6 +195,55 @@ TABLE: tuple[Setting, ...] = (
         _whole(1, 1000),
     ),
     Setting(
+        "TURB_KUB_BIND_TIMEOUT_SECONDS",
+        "bind_timeout_seconds",
+        "4",
+        "after how many seconds without an answer a binding counts as lost",
+        _seconds,
+    ),
+    Setting(
+        "TURB_KUB_LEADER_ELECT",
+        "leader_elect",
+        "false",
+        "true: place pods only while holding the lease, so that of several replicas one does; false: always",
+        boolean,
+    ),
+    Setting(
+        "TURB_KUB_LEASE_NAMESPACE",
+        "lease_namespace",
+        "kube-system",
+        "the namespace of the lease",
+        _name,
+    ),
+    Setting(
+        "TURB_KUB_LEASE_NAME",
+        "lease_name",
+        "",
+        "the name of the lease; unset: the scheduler's name",
+        _optional_name,
+    ),
+    Setting(
+        "TURB_KUB_LEASE_DURATION_SECONDS",
+        "lease_duration_seconds",
+        "15",
+        "after how many seconds without a renewal another replica takes the lease",
+        _whole(1, LONGEST_TIME),
+    ),
+    Setting(
+        "TURB_KUB_RENEW_DEADLINE_SECONDS",
+        "renew_deadline_seconds",
+        "10",
+        "how many seconds after its last renewal the holder of the lease stops binding and ends",
+        _seconds,
+    ),
+    Setting(
+        "TURB_KUB_RETRY_PERIOD_SECONDS",
+        "retry_period_seconds",
+        "2",
+        "how many seconds lie between two renewals, and between two tries to take the lease",
+        _seconds,
+    ),
+    Setting(
         "TURB_KUB_HTTP_HOST",
         "http_host",
         "127.0.0.1",
@@ -179,3 +260,29 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting("TURB_KUB_LOG_FORMAT", "log_format", "text", "text or json", _choice("text", "json")),
 )
+
+
+def check_together(settings: Settings) -> None:
+    """Check what no setting shows by itself. Raises `SettingsError`.
+
+    The times of the lease are checked where there is one: for what they must keep to see `turb_kub.loop.election`.
+    """
+    if not settings.leader_elect:
+        return
+    lease, renew = settings.lease_duration_seconds, settings.renew_deadline_seconds
+    retry, bind = settings.retry_period_seconds, settings.bind_timeout_seconds
+    if renew >= lease:
+        raise SettingsError(
+            f"TURB_KUB_RENEW_DEADLINE_SECONDS is {renew:g}, but has to be less than "
+            f"TURB_KUB_LEASE_DURATION_SECONDS, {lease}"
+        )
+    if retry * RETRY_JITTER >= renew:
+        raise SettingsError(
+            f"TURB_KUB_RETRY_PERIOD_SECONDS is {retry:g}, but {RETRY_JITTER:g} times as much has to be less than "
+            f"TURB_KUB_RENEW_DEADLINE_SECONDS, {renew:g}"
+        )
+    if bind >= lease - renew:
+        raise SettingsError(
+            f"TURB_KUB_BIND_TIMEOUT_SECONDS is {bind:g}, but has to be less than the {lease - renew:g} s from "
+            f"TURB_KUB_RENEW_DEADLINE_SECONDS to TURB_KUB_LEASE_DURATION_SECONDS, so that no binding comes late"
+        )

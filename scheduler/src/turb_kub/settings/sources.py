@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from turb_kub.settings.settings import TABLE, Setting, Settings, SettingsError
+from turb_kub.settings.settings import TABLE, Setting, Settings, SettingsError, boolean, check_together
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def load_settings(flags: Mapping[str, Any], environment: Mapping[str, str]) -> S
         flags: as argparse made them: `config`, and one entry a setting, None where the flag was not given.
 
     Raises:
-        SettingsError: naming the setting and where its text came from.
+        SettingsError: naming the setting and where its text came from, or the settings that contradict each other.
     """
     file = flags.get("config")
     in_file = _read_file(file) if file else {}
@@ -47,7 +47,9 @@ def load_settings(flags: Mapping[str, Any], environment: Mapping[str, str]) -> S
         else:
             continue
         values[setting.field] = _parse(setting, text.strip(), origin)
-    return Settings(**values)
+    settings = Settings(**values)
+    check_together(settings)
+    return settings
 
 
 def _parse(setting: Setting, text: str, origin: str) -> Any:
@@ -68,19 +70,21 @@ def _read_file(file: str) -> dict[str, str]:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"settings file {file} must hold names and values, such as NODE_MEM_LIMIT_MB: 2048")
-    known = {setting.name for setting in TABLE}
+    known = {setting.name: setting for setting in TABLE}
     result = {}
     for name, value in content.items():
         if name not in known:
             names = ", ".join(sorted(known))
             raise SettingsError(f"settings file {file}: there is no setting {name!r}; there are {names}")
-        result[name] = _text(value, f"settings file {file}: {name}")
+        result[name] = _text(value, f"settings file {file}: {name}", of_boolean=known[name].parse is boolean)
     return result
 
 
-def _text(value: object, origin: str) -> str:
+def _text(value: object, origin: str, *, of_boolean: bool) -> str:
     if value is None:
         return ""
+    if of_boolean and isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -110,6 +110,13 @@ class LeaseServer(SimulatedServer):
             raise ApiError(409, "Conflict", "it has changed")
         return self.put_lease(call.body)
 
+    def _patch(self, call: Call) -> Object:
+        pod = self._pod(call)
+        if call.known < (version := int(pod["metadata"]["resourceVersion"])):
+            # The replica before it may have written the same, and its watch has not told of that yet.
+            self.verdict_unsure[pod["metadata"]["uid"]] = version
+        return super()._patch(call)
+
     def _bind(self, call: Call) -> Object:
         bound = super()._bind(call)
         if elector_of(call.client).identity != self.holder:

@@ -1,5 +1,7 @@
 """Pods that claim volumes: which nodes can have them, and why the others can't."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,10 @@ from turb_kub.decision.explain import explain
 from turb_kub.decision.feasibility import feasible, pod_refusal
 from turb_kub.decision.policy import LeastRequestedMemory
 from turb_kub.decision.volume_matching import plan_volumes
+from turb_kub.loop.volumes import NotBound, VolumeBinder
 from turb_kub.objects.claims import ClaimUse
 from turb_kub.objects.storage import Attachment, Volume
+from turb_kub.queue.queue import SchedulingQueue
 
 from tests.unit.objects import cluster_of, node, pod
 from tests.unit.storage import (
@@ -641,3 +645,38 @@ def test_what_is_counted_of_a_node_is_what_would_be_counted_afresh(steps):
         kept = [attachments.on(name, "disk.example") for name in "ab"]
         attachments.all_changed()
         assert kept == [attachments.on(name, "disk.example") for name in "ab"]
+
+
+# Only the active replica writes
+
+
+@pytest.mark.parametrize("claims", [("kept",), ("made",)])
+async def test_a_replica_that_may_not_write_has_no_volume_bound(claims):
+    cluster = storage(
+        wire_claim("kept"),
+        wire_class(),
+        wire_volume("v", nodes=("b",)),
+        wire_claim("made", storage_class="made"),
+        wire_class("made", provisioner="example.com/disk"),
+    )
+    client = NoClient()
+    binder = VolumeBinder(cast(Any, client), cluster, SchedulingQueue(cluster), lambda: 0.0, lambda: False)
+    pod = user(*claims)
+    plan = plan_volumes(cluster, pod, "b")
+    assert plan is not None
+    cluster.volumes.reserve(pod.uid, plan)
+    with pytest.raises(NotBound):
+        await binder.bind(pod, plan, wrote=lambda: pytest.fail("it wrote"))
+    assert not client.asked
+    assert len(binder) == 0
+
+
+class NoClient:
+    """In the place of the API client: remembers what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def request(self, verb: str, *_: Any, **__: Any) -> bytes:
+        self.asked.append(verb)
+        return b'{"metadata":{"resourceVersion":"9"}}'

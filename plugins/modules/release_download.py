@@ -18,6 +18,7 @@ version_added: 0.1.0
 description:
   - Asks for the checksum first, with a short time-out over all, name resolution included.
   - Fails only if the file is not what the checksum says. Otherwise RV(downloaded) and RV(reason) say how it went.
+  - In check mode only asks, and RV(downloaded) says whether it would be.
 options:
   url:
     description: The file.
@@ -40,6 +41,10 @@ options:
     description: Seconds for the server to give the checksum, or to begin with the file.
     type: int
     default: 5
+attributes:
+  check_mode:
+    support: full
+    description: Asks for the checksum and writes nothing.
 author:
   - turb-kub contributors
 """
@@ -205,6 +210,15 @@ def download(params: dict[str, t.Any]) -> None:
         file.unlink(missing_ok=True)
 
 
+def ask(params: dict[str, t.Any]) -> None:
+    """Ask whether the program could be downloaded, or raise why not; nothing is written."""
+    if params["checksum"]:
+        within(params["timeout"], lambda: opened(params["url"], params["timeout"])).close()
+    else:
+        name = os.path.basename(urllib.parse.urlsplit(params["url"]).path)
+        published_checksum(params["checksum_url"], name, params["timeout"])
+
+
 def main() -> None:
     """Read the arguments, do it, answer."""
     module = AnsibleModule(
@@ -217,10 +231,11 @@ def main() -> None:
             "timeout": {"type": "int", "default": 5},
         },
         required_one_of=[("checksum", "checksum_url")],
+        supports_check_mode=True,
     )
     reason = host = ""
     try:
-        download(module.params)
+        ask(module.params) if module.check_mode else download(module.params)
     except Unreachable as error:
         reason, host = str(error), urllib.parse.urlsplit(module.params["url"]).netloc
     except Unavailable as error:

@@ -114,7 +114,9 @@ class Played:
         """The message of the task that failed."""
         for _, answer in self.tasks():
             if answer.get("failed"):
-                messages = [item["msg"] for item in answer.get("results", ()) if item.get("failed")]
+                # An item of `assert` that failed says so by its exception alone.
+                items = answer.get("results", ())
+                messages = [item["msg"] for item in items if item.get("failed") or "exception" in item]
                 return "\n".join(messages) or str(answer["msg"])
         raise AssertionError(f"nothing failed: {self.output}")
 
@@ -130,6 +132,8 @@ class Workshop:
         self.home.mkdir(parents=True)
         self.defaults: dict[str, Any] = {
             "cluster_name": name,
+            # Not auto, which would take a Minikube that happens to be on the machine.
+            "cluster_provider": "kwok",
             "cluster_work_dir": str(self.work),
             "cluster_cache_dir": str(CACHE),
         }

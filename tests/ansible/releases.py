@@ -68,7 +68,7 @@ class Releases(http.server.ThreadingHTTPServer):
     @property
     def urls(self) -> dict[str, str]:
         """The role's cluster_download_urls for this server."""
-        return {source: f"{self.url}/{source}" for source in ("kubernetes", "etcd", "kwok")}
+        return {source: f"{self.url}/{source}" for source in ("kubernetes", "etcd", "kwok", "minikube")}
 
 
 class Answer(http.server.BaseHTTPRequestHandler):

@@ -30,8 +30,8 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
             ['no cluster provider "k3s"', "auto, minikube, kind, kwok, existing"],
         ),
         "provider not there yet": (
-            {"cluster_provider": "minikube"},
-            ['no provider "minikube" yet', "set cluster_provider to kwok"],
+            {"cluster_provider": "existing"},
+            ['no provider "existing" yet', "set cluster_provider to kwok or kind or minikube, or to auto"],
         ),
         "many at once": (
             {
@@ -42,6 +42,9 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
                 "cluster_node_cpu": "many",
                 "cluster_programs": {"kubelet": "/bin/true"},
                 "cluster_context": "minikube",
+                "cluster_minikube_runtime": "rkt",
+                "cluster_minikube_extra_args": "--addons=metrics-server",
+                "cluster_minikube_timeout": "a while",
                 "cluster_kubeconfig": str(home / ".kube/config"),
             },
             [
@@ -52,6 +55,9 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
                 'cluster_node_cpu is "many", but',
                 "cluster_programs names kubelet, but only knows etcd, kube-apiserver",
                 'cluster_context is "minikube", but',
+                'cluster_minikube_runtime is "rkt", but has to be docker, containerd or cri-o',
+                'cluster_minikube_extra_args is "--addons=metrics-server", but has to be a list',
+                'cluster_minikube_timeout is "a while", but',
                 "cluster_kubeconfig is",
             ],
         ),
@@ -71,12 +77,15 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
             ["belongs to the cluster other", "tear that cluster down first"],
         ),
         "a record of a provider not there yet": (
-            {"cluster_work_dir": work_folder(folder, "kind", record_json=record(provider="kind"))},
-            ["made by the provider kind", "does not have"],
+            {
+                "cluster_provider": "auto",
+                "cluster_work_dir": work_folder(folder, "existing", record_json=record(provider="existing")),
+            },
+            ["made by the provider existing", "does not have"],
         ),
         "another provider than the recorded one": (
-            {"cluster_provider": "kwok", "cluster_work_dir": str(folder / "kind")},
-            ["made by the provider kind", "asks for kwok", "tear the cluster down first"],
+            {"cluster_provider": "kwok", "cluster_work_dir": str(folder / "existing")},
+            ["made by the provider existing", "asks for kwok", "tear the cluster down first"],
         ),
         "half a record": (
             {"cluster_work_dir": work_folder(folder, "half", record_json='{"provider": ')},

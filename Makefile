@@ -59,6 +59,10 @@ redeploy: venv-ansible ## bring a changed scheduler into the running cluster
 status: venv-ansible ## show the nodes' requested memory, and each pod with the reason for its node
 	@.venv/bin/python scripts/cluster.py status $(ARGS)
 
+.PHONY: manifests
+manifests: venv-ansible ## print what the scheduler needs on a cluster as plain YAML, for kubectl apply
+	@.venv/bin/python scripts/manifests.py $(ARGS)
+
 .PHONY: env
 env: venv-ansible ## print shell lines for kubectl: eval "$$(make env)"
 	@.venv/bin/python scripts/cluster.py env

@@ -1,14 +1,17 @@
 """What `make env` and `make status` need to know of the cluster that `make up` made.
 
-Reads the cluster's work folder and writes nothing.
+Reads the cluster's work folder, and where nodes are real the scheduler's own objects. Writes nothing but, in that
+folder, what the client learns of the server's kinds.
 """
 
+import importlib
 import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,6 +56,57 @@ def shell_lines(work: Path, record: dict[str, object]) -> list[str]:
     ]
 
 
+def installation(work: Path) -> tuple[str, str] | None:
+    """Name and namespace of the Deployment that role `scheduler` made last; None where the scheduler is a process."""
+    try:
+        made = json.loads((work / "scheduler/installed.json").read_text())[-1]
+        return str(made["name"]), str(made["namespace"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def deployment_state(work: Path, context: str) -> tuple[str, dict[str, str]]:
+    """One line about the scheduler's replicas, and the settings that they have; nothing where there is no Deployment.
+
+    What can't be read is left out: whoever asks for the pods' state next is told why.
+    """
+    if (installed := installation(work)) is None:
+        return "", {}
+    name, namespace = installed
+    sys.path.append(str(ROOT / "plugins/module_utils"))
+    kube_objects = importlib.import_module("kube_objects")
+    try:
+        objects = kube_objects.Objects(str(work / "kubeconfig"), context, str(work / "tmp"))
+        found = objects.read("apps/v1", "Deployment", name=name, namespace=namespace)
+        leases = objects.read("coordination.k8s.io/v1", "Lease", name=name, namespace=namespace)
+        settings = read_settings(objects, found[0], namespace) if found else {}
+    except kube_objects.KubeError:
+        return "", {}
+    return describe_deployment(found, leases) if found else f"There is no Deployment {namespace}/{name}.", settings
+
+
+def read_settings(objects: Any, deployment: dict[str, Any], namespace: str) -> dict[str, str]:
+    """The settings of a Deployment's current version, by their names."""
+    import yaml  # here, since it is not needed for what is read from the work folder
+
+    settings: dict[str, str] = {}
+    for volume in deployment["spec"]["template"]["spec"].get("volumes", []):
+        if "configMap" in volume:
+            for found in objects.read("v1", "ConfigMap", name=volume["configMap"]["name"], namespace=namespace):
+                stated = yaml.safe_load(found["data"].get("config.yaml", "")) or {}
+                settings |= {key: str(value) for key, value in stated.items()}
+    return settings
+
+
+def describe_deployment(deployments: list[dict[str, Any]], leases: list[dict[str, Any]]) -> str:
+    """How many replicas there are, of which image, and which of them is active."""
+    spec, status = deployments[0]["spec"], deployments[0].get("status") or {}
+    holder = (leases[0]["spec"].get("holderIdentity") if leases else "") or ""
+    active = f"{holder.split('_')[0]} is active" if holder else "none is active"
+    ready = f"{status.get('readyReplicas', 0)} of {spec['replicas']} replicas ready"
+    return f"{ready}, {active}; image {spec['template']['spec']['containers'][0]['image']}"
+
+
 def status_command(work: Path, more: list[str]) -> list[str]:
     """The command line of `turb-kub status` for this cluster."""
     command = [str(ROOT / ".venv/bin/turb-kub"), "status", "--kubeconfig", str(work / "kubeconfig")]
@@ -73,8 +127,12 @@ def main(arguments: list[str]) -> int:
         print(f"turb-kub: {error}", file=sys.stderr)
         return 1
     if arguments[0] == "status":
+        line, settings = deployment_state(work, str(record.get("cluster_name")))
+        if line:
+            # What is meant for a program stays as it is.
+            print(line, file=sys.stderr if "json" in arguments else sys.stdout, flush=True)
         command = status_command(work, arguments[1:])
-        os.execv(command[0], command)
+        os.execve(command[0], command, os.environ | settings)
     print("\n".join(shell_lines(work, record)))
     return 0
 

@@ -29,10 +29,6 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
             {"cluster_provider": "k3s"},
             ['no cluster provider "k3s"', "auto, minikube, kind, kwok, existing"],
         ),
-        "provider not there yet": (
-            {"cluster_provider": "existing"},
-            ['no provider "existing" yet', "set cluster_provider to kwok or kind or minikube, or to auto"],
-        ),
         "many at once": (
             {
                 "cluster_name": "Not_A_Label",
@@ -76,16 +72,16 @@ def cases(folder: Path, home: Path) -> dict[str, tuple[dict[str, Any], list[str]
             {"cluster_work_dir": work_folder(folder, "other", record_json=record(cluster_name="other"))},
             ["belongs to the cluster other", "tear that cluster down first"],
         ),
-        "a record of a provider not there yet": (
+        "a record of a provider that is not known": (
             {
                 "cluster_provider": "auto",
-                "cluster_work_dir": work_folder(folder, "existing", record_json=record(provider="existing")),
+                "cluster_work_dir": work_folder(folder, "later", record_json=record(provider="k3s")),
             },
-            ["made by the provider existing", "does not have"],
+            ["made by the provider k3s", "does not have"],
         ),
         "another provider than the recorded one": (
-            {"cluster_provider": "kwok", "cluster_work_dir": str(folder / "existing")},
-            ["made by the provider existing", "asks for kwok", "tear the cluster down first"],
+            {"cluster_provider": "kwok", "cluster_work_dir": str(folder / "later")},
+            ["made by the provider k3s", "asks for kwok", "tear the cluster down first"],
         ),
         "half a record": (
             {"cluster_work_dir": work_folder(folder, "half", record_json='{"provider": ')},

@@ -90,6 +90,8 @@ class Their:
             "cluster_existing_context": self.host.name,
             "image_existing_reference": IMAGE,
             "scheduler_image_pull_secrets": ["registry"],
+            # Not the one on PATH, which may be any vendor's.
+            "cluster_programs": {"kubectl": self.kubectl_program},
         }
 
     def play(self, playbook: str, *arguments: str, env: dict[str, str] | None = None, **more: Any) -> Played:

@@ -29,8 +29,9 @@ export LC_ALL := C.UTF-8
 endif
 
 # --- Knobs ---
-# CLUSTER_NAME: a second cluster beside the first. ARGS: more arguments for the program behind the target.
+# PROVIDER: what cluster the scenarios of molecule have. CLUSTER_NAME: a second cluster beside the first. ARGS: more arguments for the program behind the target.
 export CLUSTER_NAME
+export PROVIDER
 play = .venv/bin/ansible-playbook $(if $(CLUSTER_NAME),-e cluster_name='$(CLUSTER_NAME)')
 
 .PHONY: help
@@ -68,8 +69,8 @@ env: venv-ansible ## print shell lines for kubectl: eval "$$(make env)"
 	@.venv/bin/python scripts/cluster.py env
 
 .PHONY: test
-test: venv-dev ## run all tests: unit, api, cluster, ansible, molecule
-	@.venv/bin/python scripts/run_tests.py unit api cluster ansible molecule
+test: venv-dev ## run all tests: unit, api, cluster, ansible, molecule on kwok and, with Docker, on kind
+	@.venv/bin/python scripts/run_tests.py unit api cluster ansible molecule molecule-kind
 
 .PHONY: test-unit
 test-unit: venv-dev ## run the tests without a cluster
@@ -88,7 +89,7 @@ test-ansible: venv-dev ## run the tests of roles and playbooks
 	@.venv/bin/python scripts/run_tests.py ansible -- $(ARGS)
 
 .PHONY: molecule
-molecule: venv-dev ## run the molecule scenario: up, up again, verify, down
+molecule: venv-dev ## run the molecule scenarios, with PROVIDER=kwok (the default), kind or minikube
 	@.venv/bin/python scripts/run_tests.py molecule -- $(ARGS)
 
 .PHONY: soak

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every check of `make lint`, also after one has failed, with one line for each and the whole output of those that
-# fail. None needs the network.
+# fail. None but actionlint needs the network.
 set -u
 cd "$(dirname -- "$0")/.." || exit 2
 bin=$PWD/.venv/bin
@@ -60,6 +60,20 @@ check 'import-linter' lint-imports --cache-dir .cache/import-linter
 check 'shellcheck' shellcheck $shell_scripts
 check 'yamllint' yamllint --strict .
 check 'ansible-lint' finished "$ansible_lint" "$TMPDIR/ansible-lint"
+# Built by the user's Go, once: with an empty cache that alone of all checks asks the network.
+workflows() (
+    go=${TURB_KUB_CACHE_DIR:-$PWD/.cache}/go
+    GOMODCACHE=$go/mod GOCACHE=$go/build GOPATH=$go/path GOFLAGS=-modcacherw GOWORK=off CGO_ENABLED=0
+    export GOMODCACHE GOCACHE GOPATH GOFLAGS GOWORK CGO_ENABLED
+    files=$(find "$PWD/.github/workflows" -name '*.yml' 2>/dev/null)
+    # shellcheck disable=SC2086 # a list of names
+    cd tools/actionlint && go tool actionlint $files
+)
+if command -v go >/dev/null; then
+    check 'actionlint' workflows
+else
+    echo 'skipped actionlint: there is no go on PATH'
+fi
 if [ -d changelogs ]; then
     check 'antsibull-changelog' antsibull-changelog lint
 fi

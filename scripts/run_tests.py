@@ -30,16 +30,27 @@ BIN = ROOT / ".venv/bin"
 REPORT = ROOT / ".cache/test-report.txt"
 
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
+MOLECULE = [str(BIN / "molecule")]
 #: Two workers: fewer than most machines have cores, and as many as small ones do.
 WORKERS = "--numprocesses=2"
 PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation", WORKERS, "--dist=worksteal"],
     "api": [*PYTEST, "tests/api", WORKERS, "--dist=loadfile"],
     "cluster": [*PYTEST, "tests/cluster"],
-    # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
-    "ansible": [*PYTEST, "tests/ansible", WORKERS, "--dist=loadfile"],
-    "molecule": [str(BIN / "molecule"), "test"],
+    # They wait for containers and servers for much of the time, so that a third worker pays on two cores. A file's clusters
+    # are its own, so whole files go to the workers.
+    "ansible": [*PYTEST, "tests/ansible", "--numprocesses=3", "--dist=loadfile"],
+    "molecule": [*MOLECULE, "test", "--report"],
+    "molecule-kind": [*MOLECULE, "test", "--report"],
     "soak": [*PYTEST, "tests", "--soak", "-m", "soak"],
+}
+
+#: The scenarios by provider. Simulated nodes have neither image nor rollout. They share a cluster, for time: `default`,
+#: which wants a new one, is the first, and `teardown`, which leaves none, the last.
+SCENARIOS = {
+    "kwok": ["default", "capacity", "failover", "teardown"],
+    "kind": ["default", "capacity", "redeploy", "failover", "teardown"],
+    "minikube": ["default", "capacity", "redeploy", "failover", "teardown"],
 }
 
 #: Seconds after which a part is ended. From empty caches the first part that needs a cluster builds its programs, which
@@ -130,7 +141,7 @@ def colours(part: str) -> dict[str, str]:
     pytest gets a variable that nothing else knows, since what the tests start must not come out coloured.
     """
     terminal = sys.stdout.isatty()
-    if part == "molecule":
+    if part.startswith("molecule"):
         return {"FORCE_COLOR" if terminal else "NO_COLOR": "1"}
     return {"PY_COLORS": str(int(terminal))}
 
@@ -147,25 +158,44 @@ def pass_on(pipe: IO[bytes], summaries: list[str]) -> None:
     pipe.close()
 
 
-def command_of(part: str, more: list[str], temporary: str) -> list[str]:
+def provider_of(part: str, environ: Mapping[str, str]) -> str:
+    """What cluster a part of molecule's is for; empty for the other parts."""
+    if not part.startswith("molecule"):
+        return ""
+    return "kind" if part == "molecule-kind" else environ.get("PROVIDER") or "kwok"
+
+
+def engine_answers() -> bool:
+    """Whether there is a Docker engine."""
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def command_of(part: str, more: list[str], env: Mapping[str, str]) -> list[str]:
     """The command line of a part.
 
     The folder for pytest's temporary files is shorter than its own choice: sockets are made there, whose paths may have
     no more than 107 characters.
     """
-    own = [f"--basetemp={temporary}/{part}"] if PARTS[part][: len(PYTEST)] == PYTEST else []
-    return [*PARTS[part], *own, *more]
+    command = PARTS[part]
+    if command[:1] == MOLECULE and not {"-s", "--scenario-name", "--all"} & set(more):
+        scenarios = SCENARIOS[provider_of(part, env)]
+        return [*command, *(word for name in scenarios for word in ("-s", name)), "--destroy=never", *more]
+    own = [f"--basetemp={env['TMPDIR']}/{part}"] if command[: len(PYTEST)] == PYTEST else []
+    return [*command, *own, *more]
 
 
 def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
     """Run one part, and end what it leaves behind."""
-    command = command_of(part, more, env["TMPDIR"])
+    command = command_of(part, more, env)
     print(f"--- {part}: {shlex.join([Path(command[0]).name, *command[1:]])}", flush=True)
     started = time.monotonic()
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**env, **colours(part)},
+        env={**env, **colours(part), **({"PROVIDER": provider} if (provider := provider_of(part, env)) else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -227,6 +257,9 @@ def main(arguments: list[str]) -> int:
     """Run the command line; the result is the exit code."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
     parts, more = arguments[:split], arguments[split + 1 :]
+    if (provider := os.environ.get("PROVIDER")) and provider not in SCENARIOS:
+        print(f"turb-kub: PROVIDER is {provider}, but has to be one of {', '.join(SCENARIOS)}", file=sys.stderr)
+        return 2
     if not parts or not set(parts) <= PARTS.keys():
         print(f"usage: run_tests.py {'|'.join(PARTS)}... [-- arguments]", file=sys.stderr)
         return 2
@@ -239,8 +272,11 @@ def main(arguments: list[str]) -> int:
     interrupted = False
     try:
         for part in parts:
-            result = run_part(part, more, env)
-            results.append(result)
+            if part == "molecule-kind" and not engine_answers():
+                outcome = "no Docker engine" if env.get("REQUIRE_DOCKER") else "skipped: no Docker engine"
+                results.append(Result(part, outcome, 0))
+                continue
+            results.append(run_part(part, more, env))
     except KeyboardInterrupt:
         interrupted = True
         end(left_behind(env[MARK]), env[MARK])
@@ -253,7 +289,7 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(temporary, ignore_errors=True)
         print("turb-kub: interrupted", file=sys.stderr)
         return 130
-    if all(each.outcome == "passed" for each in results):
+    if all(each.outcome == "passed" or each.outcome.startswith("skipped") for each in results):
         shutil.rmtree(temporary, ignore_errors=True)
         return 0
     if any(temporary.iterdir()):

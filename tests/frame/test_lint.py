@@ -6,7 +6,7 @@ import pytest
 
 from tests.frame.conftest import Run, write_program
 
-TOOLS = ("uv", "ruff", "mypy", "lint-imports", "shellcheck", "yamllint", "ansible-lint", "antsibull-changelog")
+TOOLS = ("uv", "ruff", "mypy", "lint-imports", "shellcheck", "yamllint", "ansible-lint", "antsibull-changelog", "go")
 
 
 @pytest.fixture
@@ -15,6 +15,8 @@ def lint(checkout: Path, run: Run):
         write_program(checkout / ".venv/bin" / tool, "exit 0\n")
     (checkout / ".ci").mkdir()
     (checkout / "changelogs").mkdir()
+    (checkout / "tools/actionlint").mkdir(parents=True)
+    (checkout / "roles").mkdir()
     return lambda: run("scripts/lint.sh")
 
 

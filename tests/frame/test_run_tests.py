@@ -130,9 +130,57 @@ def test_files_of_a_failed_run_are_kept_and_named(parts):
 
 
 def test_pytests_own_folders_have_short_paths():
-    commands = {part: run_tests.command_of(part, ["-x"], "/tmp/t") for part in run_tests.PARTS}
-    assert commands.pop("molecule")[1:] == ["test", "-x"]
-    assert [command[-2:] for command in commands.values()] == [[f"--basetemp=/tmp/t/{part}", "-x"] for part in commands]
+    of_pytest = {part for part, command in run_tests.PARTS.items() if "pytest" in command}
+    assert of_pytest == run_tests.PARTS.keys() - {"molecule", "molecule-kind"}
+    for part in of_pytest:
+        command = run_tests.command_of(part, ["-x"], {"TMPDIR": "/tmp/t"})
+        assert command[-2:] == [f"--basetemp=/tmp/t/{part}", "-x"]
+
+
+def scenarios_of(command):
+    return [command[place + 1] for place, word in enumerate(command) if word == "-s"]
+
+
+@pytest.mark.parametrize(
+    ("part", "provider", "with_rollout"),
+    [
+        ("molecule", "", False),
+        ("molecule", "kwok", False),
+        ("molecule", "minikube", True),
+        ("molecule-kind", "kwok", True),
+    ],
+)
+def test_scenarios_share_a_cluster_that_the_last_one_removes(part, provider, with_rollout):
+    command = run_tests.command_of(part, [], {"TMPDIR": "/tmp/t", "PROVIDER": provider})
+    scenarios = scenarios_of(command)
+    assert "--destroy=never" in command
+    assert scenarios[-1] == "teardown"
+    assert ("redeploy" in scenarios) is with_rollout
+    there = {file.parent.name for file in run_tests.ROOT.glob("molecule/*/molecule.yml")}
+    assert set(scenarios) == there - (set() if with_rollout else {"redeploy"})
+
+
+def test_scenario_that_is_named_runs_by_itself():
+    command = run_tests.command_of("molecule", ["-s", "capacity"], {"TMPDIR": "/tmp/t"})
+    assert scenarios_of(command) == ["capacity"]
+    assert "--destroy=never" not in command
+
+
+def test_without_an_engine_the_part_on_kind_is_skipped_or_fails_as_asked(parts, monkeypatch):
+    monkeypatch.setattr(run_tests, "engine_answers", lambda: False)
+    code, output = parts(**{"molecule-kind": "print('ran')"})
+    assert code == 0
+    assert result_of(output, "molecule-kind") == "skipped: no Docker engine"
+    monkeypatch.setenv("REQUIRE_DOCKER", "1")
+    code, output = parts(**{"molecule-kind": "print('ran')"})
+    assert code == 1
+    assert "ran" not in output.splitlines()
+
+
+def test_unknown_provider_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("PROVIDER", "docker")
+    assert run_tests.main(["molecule"]) == 2
+    assert "PROVIDER is docker, but has to be one of kwok, kind, minikube" in capsys.readouterr().err
 
 
 def test_the_users_cluster_is_out_of_sight(tmp_path):

@@ -37,8 +37,8 @@ PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation", WORKERS, "--dist=worksteal"],
     "api": [*PYTEST, "tests/api", WORKERS, "--dist=loadfile"],
     "cluster": [*PYTEST, "tests/cluster"],
-    # They wait for containers and servers for much of the time, so that a third worker pays on two cores. A file's clusters
-    # are its own, so whole files go to the workers.
+    # They wait for containers and servers for much of the time: a third worker pays on two cores. A file's clusters are
+    # its own, so whole files go to the workers.
     "ansible": [*PYTEST, "tests/ansible", "--numprocesses=3", "--dist=loadfile"],
     "molecule": [*MOLECULE, "test", "--report"],
     "molecule-kind": [*MOLECULE, "test", "--report"],

@@ -160,6 +160,13 @@ def test_scenarios_share_a_cluster_that_the_last_one_removes(part, provider, wit
     assert set(scenarios) == there - (set() if with_rollout else {"redeploy"})
 
 
+def test_beside_kind_the_simulated_nodes_get_what_only_they_can_show():
+    env = {"TMPDIR": "/tmp/t", "ALSO_ON_KIND": "1"}
+    assert scenarios_of(run_tests.command_of("molecule", [], env)) == ["failover", "teardown"]
+    assert len(scenarios_of(run_tests.command_of("molecule-kind", [], env))) == 5
+    assert len(scenarios_of(run_tests.command_of("molecule", [], env | {"PROVIDER": "minikube"}))) == 5
+
+
 def test_scenario_that_is_named_runs_by_itself():
     command = run_tests.command_of("molecule", ["-s", "capacity"], {"TMPDIR": "/tmp/t"})
     assert scenarios_of(command) == ["capacity"]

@@ -74,6 +74,18 @@ def processes_of(folder: Path) -> dict[int, list[str]]:
     return found
 
 
+#: What Ansible says where its own helper process is not there in time, on a busy machine: no task was begun then.
+NOT_STARTED = "Local RPC server did not start"
+
+
+def run_ansible(command: list[str], **more: Any) -> "subprocess.CompletedProcess[str]":
+    """Run ansible-playbook, once more where it did not come as far as the first play."""
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **more)
+    if process.returncode != 0 and NOT_STARTED in process.stderr:
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **more)
+    return process
+
+
 class Played:
     """How a playbook went."""
 
@@ -166,13 +178,10 @@ class Workshop:
         self, playbook: str, *arguments: str, env: dict[str, str] | None = None, patience: float = 240, **variables: Any
     ) -> Played:
         """Run one of the playbooks next to this file with these variables; it may take `patience` seconds."""
-        process = subprocess.run(
+        process = run_ansible(
             self.command(playbook, *arguments, **variables),
             cwd=self.folder,
             env=self.environment(**(env or {})),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=patience,
         )
         return Played(process)

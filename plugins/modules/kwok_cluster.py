@@ -113,7 +113,6 @@ components:
 import base64
 import contextlib
 import errno
-import fcntl
 import http.client
 import os
 import random
@@ -128,6 +127,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.common.yaml import HAS_YAML, yaml_dump, yaml_load_all
+
+try:
+    from ansible_collections.turb.kub.plugins.module_utils.cluster_lock import ClusterError, locked
+except ImportError:  # in a checkout, where the role brings it
+    from ansible.module_utils.cluster_lock import ClusterError, locked
 
 ADDRESS = "127.0.0.1"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok", "kwokctl")
@@ -150,10 +154,6 @@ POLL = 0.1
 #: How often components that ended are started again. The controller manager gives up when the API server takes longer
 #: than ten seconds, which it does on a busy machine.
 STARTS = 3
-
-
-class ClusterError(Exception):
-    """Something that the user has to know; the text says what to do."""
 
 
 class ComponentEnded(ClusterError):
@@ -225,29 +225,6 @@ def end_processes(cluster: Path, options: Path, only: str = "", seconds: float =
             names = ", ".join(f"{name} (pid {pid})" for pid, name in running.items())
             raise ClusterError(f"These processes of the cluster do not end: {names}.")
         time.sleep(POLL)
-
-
-@contextlib.contextmanager
-def locked(work_dir: Path, timeout: float) -> t.Iterator[None]:
-    """Hold the cluster's lock, so that two runs do not repair it at the same time.
-
-    The kernel lets go of it when the holder dies.
-    """
-    work_dir.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + timeout
-    with (work_dir / "lock").open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"Another run has been working on the cluster in {work_dir} for {timeout:.0f} s: wait for it,"
-                        " or end it."
-                    ) from None
-                time.sleep(POLL)
-        yield
 
 
 # -- ports ----------------------------------------------------------------------------------------------------------

@@ -172,8 +172,6 @@ notes:
   returned: success
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import re
@@ -187,6 +185,11 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.common.yaml import HAS_YAML, yaml_load
 
+try:
+    from ansible_collections.turb.kub.plugins.module_utils.cluster_lock import ClusterError, is_locked, locked
+except ImportError:  # in a checkout, where the role brings it
+    from ansible.module_utils.cluster_lock import ClusterError, is_locked, locked
+
 POLL = 0.5
 LOG_LINES = 12
 #: Minikube's code for a node that is as it should be; it uses HTTP's and its own beyond them (405 stopped, 418 paused).
@@ -196,10 +199,6 @@ STATUS_BITS = range(8)
 #: Seconds that a question to Minikube may take: it asks each node by SSH, and one that hangs is waited for.
 ASKING = 120
 CONTAINER_DRIVERS = ("docker", "podman")
-
-
-class ClusterError(Exception):
-    """Something that the user has to know; the text says what to do."""
 
 
 class Asked(t.NamedTuple):
@@ -858,41 +857,6 @@ def profile_folder(profile: str) -> Path:
     """Return where Minikube keeps a profile."""
     home = Path(os.environ.get("MINIKUBE_HOME") or Path.home())
     return (home if home.name == ".minikube" else home / ".minikube") / "profiles" / profile
-
-
-def is_locked(work_dir: Path) -> bool:
-    """Return whether somebody works on the cluster."""
-    try:
-        with (work_dir / "lock").open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def locked(work_dir: Path, timeout: float) -> t.Iterator[None]:
-    """Hold the cluster's lock, so that two runs do not work on it at the same time.
-
-    The kernel lets go of it when the last process that has it ends, so that one that was forked keeps it.
-    """
-    work_dir.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + timeout
-    with (work_dir / "lock").open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"Another run has been working on the cluster in {work_dir} for {timeout:.0f} s: wait for it,"
-                        " or end it."
-                    ) from None
-                time.sleep(POLL)
-        yield
 
 
 def main() -> None:

@@ -64,13 +64,17 @@ failure:
   returned: success
 """
 
-import fcntl
 import json
 import time
 import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+
+try:
+    from ansible_collections.turb.kub.plugins.module_utils.cluster_lock import is_locked
+except ImportError:  # in a checkout, where the role brings it
+    from ansible.module_utils.cluster_lock import is_locked
 
 POLL = 0.1
 
@@ -81,18 +85,6 @@ def lines(work_dir: Path) -> list[str]:
         return (work_dir / "progress").read_text(errors="replace").split("\n")[:-1]
     except OSError:
         return []
-
-
-def working(work_dir: Path) -> bool:
-    """Return whether somebody holds the cluster's lock."""
-    try:
-        with (work_dir / "lock").open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def failure(work_dir: Path) -> str:
@@ -107,7 +99,7 @@ def wait_for(work_dir: Path, line: int) -> dict[str, t.Any]:
     """Wait for the line, or for the end."""
     while True:
         # In this order: what is written before the lock is let go of is seen.
-        goes_on = working(work_dir)
+        goes_on = is_locked(work_dir)
         said = lines(work_dir)
         if len(said) > line:
             return {"text": said[line], "finished": False, "failure": ""}

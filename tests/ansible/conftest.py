@@ -17,8 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = Path(__file__).parent / "playbooks"
 MODULES = ROOT / "plugins/modules"
-# What modules share is found here by `load_module`, as Ansible finds it in a role's folder module_utils.
-importlib.import_module("ansible.module_utils").__path__.append(str(ROOT / "plugins/module_utils"))
+SHARED = str(ROOT / "plugins/module_utils")
+# What modules share is found here, as Ansible finds it in a role's folder module_utils.
+importlib.import_module("ansible.module_utils").__path__.append(SHARED)
+#: The same for a module in a process of its own, whose file is the first argument.
+RUN = f"""
+import runpy, sys
+import ansible.module_utils
+ansible.module_utils.__path__.append({SHARED!r})
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 #: The user's cache: the programs take minutes to build, and no test changes what is in there.
 CACHE = Path(
@@ -43,7 +52,7 @@ def start_module(name: str, arguments: dict[str, Any], folder: Path) -> "subproc
     file = folder / f"{name}.json"
     file.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
     return subprocess.Popen(
-        [sys.executable, "-B", str(MODULES / f"{name}.py"), str(file)],
+        [sys.executable, "-B", "-c", RUN, str(MODULES / f"{name}.py"), str(file)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -194,7 +203,7 @@ def workshop(tmp_path: Path) -> Workshop:
 
 #: Seconds that building every program may take, from empty caches.
 BUILDING = 35 * 60
-WITH_SCHEDULER = {"cluster_programs_wanted": "{{ cluster_program_table + cluster_test_program_table }}"}
+WITH_SCHEDULER = {"cluster_programs_asked": "{{ cluster_program_sets.kwok + ['kube-scheduler'] }}"}
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,8 @@ def test_a_failing_start_is_one_sentence_and_can_be_removed(machine: Machine, pr
 
 # -- where the program comes from -------------------------------------------------------------------------------------
 
-WANTED = "{{ cluster_minikube_program_table[:1] }}"
+#: kubectl is the others' affair.
+ASKED = {"cluster_programs_asked": ["minikube"], "cluster_programs_path_first": ["minikube"]}
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def releases(machine: Machine) -> Iterator[Releases]:
 def download(machine: Machine, urls: dict[str, str], **more: Any) -> Played:
     """Let the role get Minikube into an empty cache."""
     given = {"cluster_cache_dir": str(machine.workshop.folder / "cache"), "cluster_download_urls": urls}
-    return machine.play("programs.yml", cluster_programs_wanted=WANTED, **given, **more)
+    return machine.play("programs.yml", **ASKED, **given, **more)
 
 
 def test_minikube_is_downloaded_with_its_checksum_and_kept(machine: Machine, releases: Releases) -> None:

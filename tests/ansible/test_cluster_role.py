@@ -82,12 +82,17 @@ def test_go_is_new_enough_for_what_is_built(source: str) -> None:
 @pytest.mark.parametrize("source", ["kubernetes", "etcd", "kwok", "kind", "crictl", "coredns"])
 def test_packages_are_tools_of_their_module(source: str) -> None:
     text = (ROOT / "tools" / source / "go.mod").read_text()
-    variables = read("vars/main.yml") | read("vars/kind.yml")
-    tables = [name for name, value in variables.items() if name.endswith("program_table") and isinstance(value, list)]
-    assert len(tables) == 4
-    for program in [program for table in tables for program in variables[table]]:
-        if program["source"] == source:
-            assert re.search(rf"^\s*(?:tool )?{re.escape(program['package'])}$", text, re.MULTILINE)
+    programs = [program for program in read("vars/main.yml")["cluster_program_table"] if program["source"] == source]
+    assert programs
+    for program in programs:
+        assert re.search(rf"^\s*(?:tool )?{re.escape(program['package'])}$", text, re.MULTILINE)
+
+
+def test_what_a_provider_needs_is_in_the_table_once() -> None:
+    variables = read("vars/main.yml")
+    names = [program["name"] for program in variables["cluster_program_table"]]
+    assert len(names) == len(set(names))
+    assert set().union(*variables["cluster_program_sets"].values()) == set(names)
 
 
 def test_role_finds_its_modules_in_the_checkout() -> None:

@@ -1,18 +1,17 @@
 #!/bin/bash
-# Builds a node image for kind from Debian's packages and the programs of the provider kind, without a registry.
+# Builds a node image for kind from Debian's packages and the programs of the provider kind, without a network.
 #
-# Needs root (for debootstrap) and docker. From the environment:
+# Needs docker. From the environment:
 #   IMAGE               name of the node image
+#   BASE                name of the image with Debian's packages, removed at the end
 #   REPOSITORY          first part of the names of the cluster's images, as in kind-config.yaml.j2 and containerd.toml
 #   KUBERNETES_VERSION  such as v1.36.3
 #   BIN                 folder with the programs
-#   SCRATCH             an empty folder, removed at the end
+#   SCRATCH             a folder for files, removed at the end
 #   PAUSE_NAMES         further names of the image of `pause`, for pods that ask for it by its official name
 # Says on standard output what it does.
 set -euo pipefail
 recipe=$(cd -- "$(dirname -- "$0")" && pwd)
-suite=bookworm
-base=$REPOSITORY/debian:$suite
 images=()
 
 # What is left behind when this is broken off would be in the way of nothing, but take room.
@@ -20,34 +19,19 @@ images=()
 clean_up() {
     rm -rf "$SCRATCH"
     if [ ${#images[@]} -gt 0 ]; then docker rmi "${images[@]}" >/dev/null 2>&1 || true; fi
-    docker rmi "$base" >/dev/null 2>&1 || true
+    docker rmi "$BASE" >/dev/null 2>&1 || true
     docker image prune --force --filter label=turb-kub.io/build=kind-node >/dev/null 2>&1 || true
 }
 trap clean_up EXIT
 step() { echo "$* ($SECONDS s)"; }
 
-step "Debian $suite"
-mkdir -p "$SCRATCH/root" "$SCRATCH/context/bin"
-debootstrap --variant=minbase "$suite" "$SCRATCH/root" >"$SCRATCH/debootstrap.log" || { tail -n 5 "$SCRATCH/debootstrap.log" >&2; exit 1; }
-# apt in the image gets its packages as the host's does: the image stays on this machine.
-if [ -f /etc/apt/sources.list.d/debian.sources ]; then
-    rm -f "$SCRATCH/root/etc/apt/sources.list"
-    cp /etc/apt/sources.list.d/debian.sources "$SCRATCH/root/etc/apt/sources.list.d/"
-fi
-for file in /etc/apt/apt.conf.d/99*; do
-    if [ -f "$file" ]; then cp "$file" "$SCRATCH/root/etc/apt/apt.conf.d/"; fi
-done
-rm -rf "$SCRATCH"/root/var/cache/apt/archives/*.deb "$SCRATCH"/root/var/lib/apt/lists/* \
-    "$SCRATCH"/root/usr/share/{doc,man,locale,info}/*
-tar -C "$SCRATCH/root" --numeric-owner -c . | docker import - "$base" >/dev/null
-rm -rf "$SCRATCH/root"
-
 context=$SCRATCH/context
+mkdir -p "$context/bin"
 cp "$recipe"/{Dockerfile,containerd.toml,crictl.yaml,default-storage.yaml,entrypoint,kubelet.service} "$context/"
 for program in kubelet kubeadm kubectl kube-proxy crictl; do cp -L "$BIN/$program" "$context/bin/"; done
 : >"$context/images.tar" # so that the context is complete for the stage kube-proxy
 build() {
-    DOCKER_BUILDKIT=0 docker build --quiet --network host --build-arg "BASE=$base" --build-arg "KUBERNETES_VERSION=$KUBERNETES_VERSION" \
+    DOCKER_BUILDKIT=0 docker build --quiet --network none --build-arg "BASE=$BASE" --build-arg "KUBERNETES_VERSION=$KUBERNETES_VERSION" \
         --build-arg "PAUSE_IMAGE=$REPOSITORY/pause:built" --build-arg "PAUSE_NAMES=${PAUSE_NAMES:-}" "$@" "$context" >/dev/null
 }
 
@@ -62,7 +46,7 @@ for program in kube-apiserver kube-controller-manager kube-scheduler; do
     image "$REPOSITORY/$program:$KUBERNETES_VERSION" "$program"
 done
 for program in etcd coredns pause; do image "$REPOSITORY/$program:built" "$program"; done
-step "Debian's packages and the image of kube-proxy"
+step "the image of kube-proxy"
 build --target kube-proxy --tag "$REPOSITORY/kube-proxy:$KUBERNETES_VERSION"
 images+=("$REPOSITORY/kube-proxy:$KUBERNETES_VERSION")
 docker save --output "$context/images.tar" "${images[@]}"

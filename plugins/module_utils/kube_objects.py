@@ -15,6 +15,11 @@ import tempfile
 import typing as t
 from pathlib import Path
 
+#: How a module is told which cluster it is to read, for its argument_spec.
+ARGUMENTS = {
+    "kubeconfig": {"type": "path", "required": True},
+    "context": {"type": "str", "required": True},
+}
 #: Seconds that one request may take.
 REQUEST_TIMEOUT = 20
 

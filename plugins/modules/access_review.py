@@ -132,8 +132,7 @@ def main() -> None:
         argument_spec={
             "needs": {"type": "list", "elements": "dict", "default": []},
             "grants": {"type": "list", "elements": "dict", "default": []},
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **kube_objects.ARGUMENTS,
         },
         supports_check_mode=True,
     )

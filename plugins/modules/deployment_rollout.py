@@ -306,8 +306,7 @@ def main() -> None:
             "timeout": {"type": "int", "default": 60},
             "log_lines": {"type": "int", "default": 20},
             "config_label": {"type": "str"},
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **kube_objects.ARGUMENTS,
         },
         supports_check_mode=True,
     )

@@ -118,8 +118,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "reads": {"type": "dict", "required": True},
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **kube_objects.ARGUMENTS,
         },
         supports_check_mode=True,
     )

@@ -104,8 +104,7 @@ def main() -> None:
         argument_spec={
             "pods": {"type": "list", "elements": "str", "required": True},
             "timeout": {"type": "int", "default": 60},
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **kube_objects.ARGUMENTS,
         },
         supports_check_mode=True,
     )

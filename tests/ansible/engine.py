@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from scripts.run_tests import engine_answers
+
 
 def docker(*arguments: str) -> str:
     """What docker says; fails the test where docker fails."""
@@ -18,11 +20,7 @@ def docker(*arguments: str) -> str:
 
 def require_docker() -> None:
     """Skip the test without an engine, or fail it where one was promised."""
-    try:
-        answers = subprocess.run(["docker", "info"], capture_output=True, timeout=20).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        answers = False
-    if not answers:
+    if not engine_answers():
         reason = "no Docker engine answers"
         if os.environ.get("REQUIRE_DOCKER"):
             pytest.fail(reason)

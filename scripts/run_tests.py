@@ -37,8 +37,7 @@ PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation", WORKERS, "--dist=worksteal"],
     "api": [*PYTEST, "tests/api", WORKERS, "--dist=loadfile"],
     "cluster": [*PYTEST, "tests/cluster"],
-    # A file's clusters are its own, so whole files go to the workers. A third one saves a tenth of the time on two
-    # cores, and then Ansible sometimes does not get its own servers started in time.
+    # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
     "ansible": [*PYTEST, "tests/ansible", WORKERS, "--dist=loadfile"],
     "molecule": [*MOLECULE, "test", "--report"],
     "molecule-kind": [*MOLECULE, "test", "--report"],
@@ -176,8 +175,8 @@ def engine_answers() -> bool:
         return False
 
 
-def command_of(part: str, more: list[str], env: Mapping[str, str]) -> list[str]:
-    """The command line of a part.
+def command_of(part: str, more: list[str], env: Mapping[str, str], beside_kind: bool = False) -> list[str]:
+    """The command line of a part; `beside_kind` where the scenarios are played on kind in the same run.
 
     The folder for pytest's temporary files is shorter than its own choice: sockets are made there, whose paths may have
     no more than 107 characters.
@@ -185,15 +184,15 @@ def command_of(part: str, more: list[str], env: Mapping[str, str]) -> list[str]:
     command = PARTS[part]
     if command[:1] == MOLECULE and not {"-s", "--scenario-name", "--all"} & set(more):
         provider = provider_of(part, env)
-        scenarios = BESIDE_KIND if provider == "kwok" and env.get("ALSO_ON_KIND") else SCENARIOS[provider]
+        scenarios = BESIDE_KIND if provider == "kwok" and beside_kind else SCENARIOS[provider]
         return [*command, *(word for name in scenarios for word in ("-s", name)), "--destroy=never", *more]
     own = [f"--basetemp={env['TMPDIR']}/{part}"] if command[: len(PYTEST)] == PYTEST else []
     return [*command, *own, *more]
 
 
-def run_part(part: str, more: list[str], env: Mapping[str, str]) -> Result:
+def run_part(part: str, more: list[str], env: Mapping[str, str], beside_kind: bool) -> Result:
     """Run one part, and end what it leaves behind."""
-    command = command_of(part, more, env)
+    command = command_of(part, more, env, beside_kind)
     print(f"--- {part}: {shlex.join([Path(command[0]).name, *command[1:]])}", flush=True)
     started = time.monotonic()
     process = subprocess.Popen(
@@ -272,17 +271,16 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     temporary = Path(tempfile.mkdtemp(prefix="turb-kub-"))
     env = environment(os.environ, temporary)
-    if "molecule-kind" in parts and engine_answers():
-        env["ALSO_ON_KIND"] = "1"
+    on_kind = "molecule-kind" in parts and engine_answers()
     results = []
     interrupted = False
     try:
         for part in parts:
-            if part == "molecule-kind" and "ALSO_ON_KIND" not in env:
+            if part == "molecule-kind" and not on_kind:
                 outcome = "no Docker engine" if env.get("REQUIRE_DOCKER") else "skipped: no Docker engine"
                 results.append(Result(part, outcome, 0))
                 continue
-            results.append(run_part(part, more, env))
+            results.append(run_part(part, more, env, on_kind))
     except KeyboardInterrupt:
         interrupted = True
         end(left_behind(env[MARK]), env[MARK])

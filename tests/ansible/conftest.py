@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -81,18 +82,6 @@ def processes_of(folder: Path) -> dict[int, list[str]]:
             if any(str(folder) in word for word in argv) and int(entry.name) != os.getpid():
                 found[int(entry.name)] = argv
     return found
-
-
-#: What Ansible says where its own helper process is not there in time, on a busy machine: no task was begun then.
-NOT_STARTED = "Local RPC server did not start"
-
-
-def run_ansible(command: list[str], **more: Any) -> "subprocess.CompletedProcess[str]":
-    """Run ansible-playbook, once more where it did not come as far as the first play."""
-    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **more)
-    if process.returncode != 0 and NOT_STARTED in process.stderr:
-        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **more)
-    return process
 
 
 class Played:
@@ -171,7 +160,9 @@ class Workshop:
             "PATH": os.environ["PATH"],
             "LC_ALL": "C.UTF-8",
             "HOME": str(self.home),
-            "TMPDIR": str(self.folder),
+            # Ansible has a socket among its temporary files, and the path of a socket has at most 107 characters: with
+            # a longer one it says that its own server did not start.
+            "TMPDIR": tempfile.gettempdir(),
             "ANSIBLE_HOME": str(self.folder / "ansible"),
             "ANSIBLE_LOCAL_TEMP": str(self.folder / "ansible/tmp"),
             "ANSIBLE_REMOTE_TEMP": str(self.folder / "ansible/tmp"),
@@ -187,10 +178,13 @@ class Workshop:
         self, playbook: str, *arguments: str, env: dict[str, str] | None = None, patience: float = 240, **variables: Any
     ) -> Played:
         """Run one of the playbooks next to this file with these variables; it may take `patience` seconds."""
-        process = run_ansible(
+        process = subprocess.run(
             self.command(playbook, *arguments, **variables),
             cwd=self.folder,
             env=self.environment(**(env or {})),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=patience,
         )
         return Played(process)

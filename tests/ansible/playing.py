@@ -1,10 +1,10 @@
 """How the tests of the plays run them: as from the checkout, with its inventory."""
 
 import socket
-import tempfile
+import subprocess
 from typing import Any
 
-from tests.ansible.conftest import CACHE, ROOT, Played, Workshop, run_ansible
+from tests.ansible.conftest import CACHE, ROOT, Played, Workshop
 
 #: Compiled Python is kept, for speed; a play without it takes twice as long.
 QUICK = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "pycache")}
@@ -24,6 +24,13 @@ def play(workshop: Workshop, playbook: str, *arguments: str, env: dict[str, str]
         command.append(f"--inventory={ROOT / 'inventory/hosts.yml'}")
     else:
         command[1] = playbook
-    # Ansible has a socket among its temporary files, and the path of a socket has at most 107 characters.
-    environment = workshop.environment(**QUICK, TMPDIR=tempfile.gettempdir()) | (env or {})
-    return Played(run_ansible(command, cwd=workshop.folder, env=environment, timeout=240))
+    process = subprocess.run(
+        command,
+        cwd=workshop.folder,
+        env=workshop.environment(**QUICK) | (env or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return Played(process)

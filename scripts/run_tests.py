@@ -37,8 +37,9 @@ PARTS = {
     "unit": [*PYTEST, "tests/frame", "tests/unit", "tests/simulation", WORKERS, "--dist=worksteal"],
     "api": [*PYTEST, "tests/api", WORKERS, "--dist=loadfile"],
     "cluster": [*PYTEST, "tests/cluster"],
-    # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers.
-    "ansible": [*PYTEST, "tests/ansible", WORKERS, "--dist=loadfile"],
+    # They wait for Ansible most of the time. A file's clusters are its own, so whole files go to the workers,
+    # the longest first, as tests/ansible/conftest.py has them.
+    "ansible": [*PYTEST, "tests/ansible", WORKERS, "--dist=loadfile", "--no-loadscope-reorder", "--durations=10"],
     "molecule": [*MOLECULE, "test", "--report"],
     "molecule-kind": [*MOLECULE, "test", "--report"],
     "soak": [*PYTEST, "tests", "--soak", "-m", "soak"],

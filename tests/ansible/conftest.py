@@ -37,6 +37,20 @@ CACHE = Path(
 )
 
 
+#: The files that take minutes, so that no worker is left alone with one of them at the end.
+LONGEST = ("test_site_existing.py", "test_image_role.py", "test_cluster_kind.py", "test_cluster_kwok.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; tests of one file stay in their order."""
+    here = Path(__file__).parent
+    items.sort(
+        key=lambda item: (
+            LONGEST.index(item.path.name) if item.path.parent == here and item.path.name in LONGEST else len(LONGEST)
+        )
+    )
+
+
 def load_module(name: str) -> ModuleType:
     """One of the collection's modules, to call its functions."""
     spec = importlib.util.spec_from_file_location(name, MODULES / f"{name}.py")

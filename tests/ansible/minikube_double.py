@@ -416,6 +416,7 @@ class Double:
                 "load_fails_on": [],
                 "pull_fails_on": [],
                 "host_images": [],
+                "taints": {},
             }
         )
 
@@ -461,7 +462,7 @@ class Double:
 
 
 class Nodes(http.server.ThreadingHTTPServer):
-    """What kubectl needs of an API server to list nodes."""
+    """What kubectl and kubernetes.core need of an API server to list nodes."""
 
     daemon_threads = True
 
@@ -478,6 +479,7 @@ class Nodes(http.server.ThreadingHTTPServer):
         for name in entry["running"]:
             node = json.loads(recorded("two-running.kubectl-nodes")[1])["items"][0]
             node["metadata"]["name"] = name
+            node["spec"]["taints"] = self.store.read()["taints"].get(name, [])
             info = node["status"]["nodeInfo"]
             info["containerRuntimeVersion"] = info["containerRuntimeVersion"].replace(
                 "docker://", f"{entry['runtime']}://"
@@ -513,6 +515,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
                 "metadata": {},
                 "items": self.server.items(profile),
             },
+            "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
             "/readyz": {},
         }
         answer = answers.get(f"/{path}")

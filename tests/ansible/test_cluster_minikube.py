@@ -96,6 +96,16 @@ def test_a_cluster_is_brought_up_left_alone_repaired_and_removed(machine: Machin
         "That is more than a node may use: lower it, or set cluster_minikube_memory for a new cluster.",
     ]
 
+    # Minikube calls a node ready, and the control plane has not taken its taint away yet.
+    machine.double.set(taints={nodes[1]: [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]})
+    tainted = machine.play("up.yml", cluster_start_timeout=2)
+    assert tainted.failure.startswith(
+        f"Not all nodes of the cluster {name} take pods after 2 s (cluster_start_timeout): {nodes[1]} is not Ready, or"
+        " still has the taint of a node that is not."
+    )
+    machine.double.set(taints={nodes[1]: [{"key": "the-users-own", "effect": "NoSchedule"}]})
+    assert machine.play("up.yml").code == 0
+
     # The profile is gone; the record says what there was, also where another provider would be taken now.
     machine.double.run("delete", "-p", name)
     repaired = machine.play("up.yml", cluster_provider="auto")

@@ -7,7 +7,8 @@ is replaced, nothing above it. The server audits every binding as it takes effec
 import asyncio
 import json
 import random
-from collections import deque
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import Enum, auto
 from typing import Any
@@ -126,6 +127,7 @@ class SimulatedClient:
         return content
 
     async def lines(self, path: str, *, resource: str, query: Mapping[str, str], **_: Any) -> AsyncIterator[bytes]:
+        self.server.requests["WATCH", resource] += 1
         stream = Stream(int(query["resourceVersion"]))
         if stream.position < self.server.oldest.get(resource, 0):
             raise Expired("too old resource version")
@@ -157,12 +159,11 @@ class Stream:
     def next(self, history: list[tuple[int, bytes]]) -> bytes | None:
         if self._again:
             return self._again.popleft()
-        # History is short: an example is some dozens of events.
-        for version, line in history:
-            if version > self.position:
-                self.position, self._last = version, line
-                return line
-        return None
+        later = bisect_right(history, self.position, key=lambda told: told[0])
+        if later == len(history):
+            return None
+        self.position, self._last = history[later]
+        return self._last
 
     def repeat(self) -> None:
         if self._last:
@@ -190,6 +191,8 @@ class SimulatedServer:
         #: Requests that are still to take effect, whether or not their sender waits for the answer.
         self.coming: list[Call] = []
         self.violations: list[str] = []
+        #: How many were sent, by verb (or "WATCH") and resource.
+        self.requests: Counter[tuple[str, str]] = Counter()
         #: When somebody else last made a node harder to fit on, by name.
         self.harder_at: dict[str, int] = {}
         self.bound_by_us: list[str] = []
@@ -266,6 +269,7 @@ class SimulatedServer:
     def send(self, call: Call, timeout: float) -> None:
         if call.client.dead:
             return
+        self.requests[call.verb, call.resource] += 1
         self.under_way[id(call)] = call
         fates = self.fates.get(call.resource)
         if call.client.cut_off or call.resource in call.client.cut_off_from:

@@ -89,6 +89,22 @@ def test_the_standby_knows_all_and_writes_nothing(two):
     # The server's audit (`two`) has seen no write of it.
 
 
+def test_the_standby_keeps_nothing_of_pods_that_came_and_went(two):
+    two.until_one_leads()
+    make_pods(two, "huge", memory="5000Mi")  # is in its queue all the while
+    for number in range(20):
+        # Labels of its own, as the pod of a Job has.
+        two.server.put("pods", wire_pod("job", uid=f"u{number}", labels={"job-name": f"{number}"}, memory="100Mi"))
+        two.run(3.0)
+        assert two.server.pods["job"]["spec"].get("nodeName")
+        two.server.delete("pods", "job")
+        two.run(3.0)
+    two.run(31.0)  # the slow flush takes what changed in the cluster
+    standby = two.standby().scheduler
+    assert (standby.cluster.pod_count, len(standby.queue)) == (0, 1)
+    assert list(standby.cluster.changes.moved) == []
+
+
 def test_the_active_one_writes_the_lease_once_a_period_and_the_other_reads_it_no_more_often(two):
     leader = two.until_one_leads()
     two.run(10.0)

@@ -145,15 +145,19 @@ class SchedulingQueue:
         queued.pod = pod
         if asks_otherwise and queued.part:
             queued.attempts = 0
+            peers = queued.peers
             self._leave_peers(queued)
             self._place(queued)
+            self._drop_if_empty(peers)
 
     def remove(self, uid: str) -> None:
         """Forget a pod: deleted, bound by others or no longer ours."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
+            peers = queued.peers
             self._leave_peers(queued)
             queued.part, queued.entry = "gone", 0
+            self._drop_if_empty(peers)
 
     def pop(self, now: float) -> Pod | None:
         """Return the pod to decide now; None where none is due. It stays known here until `placed` or `remove`.
@@ -186,6 +190,7 @@ class SchedulingQueue:
             # The verdict is on what it asked before.
             self.retry_at_once(uid)
             return
+        queued.given = None  # an older state of it, mostly, which is not to be kept as long as it waits
         key = signature_of(queued.pod)
         peers = self._peers.get(key)
         if peers is None:
@@ -272,8 +277,7 @@ class SchedulingQueue:
             if peers.woken is not None:
                 continue
             if not self._top(peers.parked):
-                self._peers.pop(peers.key, None)
-                self._sociable.pop(peers.key, None)
+                self._drop_if_empty(peers)
             elif not peers.hopeless and self._is_helped(peers, None if look_everywhere else changes):
                 queued = peers.woken = heapq.heappop(peers.parked)[-1]
                 self._move(queued, now)
@@ -291,6 +295,12 @@ class SchedulingQueue:
         if peers is not None and peers.woken is queued:
             peers.woken = None
             self._look_at(peers)
+
+    def _drop_if_empty(self, peers: Peers | None) -> None:
+        """Forget peers of whom nobody waits. Those that are still to be looked at are forgotten then."""
+        if peers is not None and not (peers.unsure or peers.woken is not None or self._top(peers.parked)):
+            self._peers.pop(peers.key, None)
+            self._sociable.pop(peers.key, None)
 
     def _look_at(self, peers: Peers) -> None:
         if not peers.unsure:

@@ -120,6 +120,8 @@ def test_the_scheduler_has_an_identity_of_its_own_with_the_rights_it_needs(site:
 
 def test_a_redeploy_restarts_the_scheduler_and_says_why(site: Site) -> None:
     before = site.pid()
+    # The demo's pods may be gone by then: what they once were is not what a redeploy is judged by.
+    assert site.kubectl("delete", "pod", "pod3", "--now").returncode == 0
     (site.source / "src/turb_kub/new.py").write_text("")
     played = site.play("playbooks/redeploy.yml", env=LIMIT)
     assert played.code == 0, played.output
@@ -131,7 +133,7 @@ def test_a_redeploy_restarts_the_scheduler_and_says_why(site: Site) -> None:
     assert started["reason"] == "settings, source changed"
     assert site.pid() == started["pid"] != before
     assert "1600Mi" in played.answer("Show where each pod is and why")["msg"]
-    assert site.nodes_of_pods() == TABLE
+    assert site.nodes_of_pods() == {"pod1": TABLE["pod1"], "pod2": TABLE["pod2"]}
 
 
 def test_a_pod_on_another_node_than_the_table_says_fails_with_names_and_numbers(site: Site) -> None:

@@ -12,7 +12,7 @@ from turb_kub.api.client import STRATEGIC_MERGE, Client
 from turb_kub.api.credentials import load_credentials
 from turb_kub.api.errors import ApiError
 
-from tests.ansible.conftest import ROOT, Workshop
+from tests.ansible.conftest import BUILDING, ROOT, Workshop
 from tests.api.disks import Disks
 from tests.api.double import ApiDouble
 from tests.api.running import until
@@ -89,7 +89,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop
     """A cluster of the kwok provider without the scheduler; its nodes are node-1 and node-2, 16 GiB each."""
     workshop = Workshop(tmp_path_factory.mktemp("api"), "turb-kub-test-api")
     try:
-        played = workshop.play("up.yml")
+        played = workshop.play("up.yml", patience=BUILDING)
         assert played.code == 0, played.output
         yield workshop
     finally:

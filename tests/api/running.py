@@ -22,6 +22,7 @@ class Token:
     def __init__(self, server: str) -> None:
         self.server = server
         self.ssl_context = None
+        self.server_name = ""
         self.token = "old"
         self.fresh = "old"
 

@@ -119,7 +119,7 @@ async def test_in_a_cluster_the_pods_own_identity_is_taken_and_read_again(tmp_pa
     (tmp_path / "ca.crt").write_text("a certificate")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setattr(credentials, "_ssl_context", lambda configuration: None)
+    monkeypatch.setattr(credentials, "_ssl_context", lambda identity: None)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await load_credentials(None, None)

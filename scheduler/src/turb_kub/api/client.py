@@ -10,32 +10,31 @@ that another needs:
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from enum import Enum, auto
+from urllib.parse import urlencode
 
-import aiohttp
-
+from turb_kub.api.connections import Answer, Connections
 from turb_kub.api.credentials import Credentials
 from turb_kub.api.errors import ApiError, Expired, Unreachable
 from turb_kub.objects.malformed import MALFORMED
 from turb_kub.objects.wire import Decoder, Status
 
-CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 15.0
-KEPT_ALIVE = 60.0
 #: Connections for all but watches, where the caller has no wish of its own.
 IN_FLIGHT = 32
 #: Seconds. A server that asks for a longer pause is asked again after this one: it may have mended meanwhile.
 LONGEST_RETRY_AFTER = 60.0
 #: Bytes. The API server stores no object of more than some MB; what is longer has no end.
 LONGEST_LINE = 64 * 2**20
-USER_AGENT = "turb-kub"
 JSON = "application/json"
+_FIXED = {"User-Agent": "turb-kub", "Accept": JSON}
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 #: Characters kept of what a server says of a failure; whole pages of HTML come from what stands before it.
 _LONGEST_MESSAGE = 1000
+#: Bytes read of a watch's refusal.
+_LONGEST_REFUSAL = 2**20
 _statuses = Decoder(Status)
 #: Told of each request: verb (or "WATCH"), resource, HTTP status (0: no answer).
 Observer = Callable[[str, str, int], None]
@@ -62,18 +61,10 @@ class Client:
         self._credentials = credentials
         self._observer = observer or (lambda verb, resource, status: None)
         # Each reflector, and the election, is one task with one request at a time: their number bounds the pool.
-        self._sessions = {Pool.WATCHES: self._session(0), Pool.REQUESTS: self._session(in_flight)}
-
-    def _session(self, connections: int) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                ssl=self._credentials.ssl_context or True, limit=connections, keepalive_timeout=KEPT_ALIVE
-            ),
-            # Nothing here needs cookies, and kept ones would grow with every server that sets some.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": USER_AGENT, "Accept": JSON},
-            auto_decompress=True,
-        )
+        self._pools = {
+            pool: Connections(credentials.server, credentials.ssl_context, limit, credentials.server_name)
+            for pool, limit in ((Pool.WATCHES, 0), (Pool.REQUESTS, in_flight))
+        }
 
     @property
     def server(self) -> str:
@@ -87,8 +78,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        for session in self._sessions.values():
-            await session.close()
+        for pool in self._pools.values():
+            pool.close()
 
     async def request(
         self,
@@ -113,36 +104,36 @@ class Client:
             ApiError: the server refused.
             Unreachable: no answer.
         """
-        until = time.monotonic() + (REQUEST_TIMEOUT if timeout is None else timeout)
-        for attempt in (1, 2):
-            headers = {**await self._credentials.headers(), "Content-Type": content_type}
-            left = until - time.monotonic()
-            if left <= 0:
-                # Reading credentials took it all; of no time at all aiohttp would make "for ever".
-                self._observer(verb, resource, 0)
-                raise Unreachable("timed out")
-            try:
-                async with self._sessions[pool].request(
-                    verb,
-                    self._credentials.server + path,
-                    params=query,
-                    data=body,
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=left, sock_connect=CONNECT_TIMEOUT),
-                ) as response:
-                    content = await response.read()
-            except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                self._observer(verb, resource, 0)
-                raise Unreachable(_describe(error)) from error
-            self._observer(verb, resource, response.status)
-            if response.status == 401 and attempt == 1:
-                # The token was rotated: read it again, once.
-                await self._credentials.refresh()
-                continue
-            if response.status >= 400:
-                raise _api_error(response, content)
-            return content
-        raise AssertionError("not reached")
+        own = {"Content-Type": content_type}
+        target = _target(path, query)
+        try:
+            # Reading credentials counts too: a plugin that hangs must not hold a request up for ever.
+            async with asyncio.timeout(REQUEST_TIMEOUT if timeout is None else timeout):
+                answer = await self._ask(pool, verb, target, own, body)
+                if answer.status == 401:
+                    # The token was rotated: read it again, once.
+                    self._observer(verb, resource, 401)
+                    await self._credentials.refresh()
+                    answer = await self._ask(pool, verb, target, own, body)
+        except TimeoutError:
+            self._observer(verb, resource, 0)
+            raise Unreachable("timed out") from None
+        except Unreachable:
+            self._observer(verb, resource, 0)
+            raise
+        self._observer(verb, resource, answer.status)
+        if answer.status >= 300:
+            raise _api_error(answer.status, answer.headers, answer.content)
+        return answer.content
+
+    async def _ask(self, pool: Pool, verb: str, target: str, own: Mapping[str, str], body: bytes | None) -> Answer:
+        headers = {**_FIXED, **await self._credentials.headers(), **own}
+        connections = self._pools[pool]
+        connection = await connections.get()
+        try:
+            return await connection.ask(connections.request(verb, target, headers, body))
+        finally:
+            connections.put(connection)
 
     async def lines(
         self, path: str, *, resource: str, query: Mapping[str, str], read_timeout: float
@@ -155,32 +146,56 @@ class Client:
         Raises:
             ApiError, Expired, Unreachable: as their names say. A stream that the server closes just ends.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout)
+        connections = self._pools[Pool.WATCHES]
         for attempt in (1, 2):
-            headers = await self._credentials.headers()
+            headers = {**_FIXED, **await self._credentials.headers()}
+            connection = await connections.get()
             try:
-                async with self._sessions[Pool.WATCHES].get(
-                    self._credentials.server + path, params=query, headers=headers, timeout=timeout
-                ) as response:
-                    self._observer("WATCH", resource, response.status)
-                    if response.status == 401 and attempt == 1:
-                        await self._credentials.refresh()
-                        continue
-                    if response.status == 410:
-                        raise Expired("410 Gone")
-                    if response.status >= 400:
-                        raise _api_error(response, await response.read())
-                    async for line in _lines_of(response.content):
-                        yield line
-                    return
-            except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                raise Unreachable(_describe(error)) from error
+                try:
+                    async with asyncio.timeout(read_timeout):
+                        answer = await connection.ask_for_stream(
+                            connections.request("GET", _target(path, query), headers, None)
+                        )
+                except TimeoutError:
+                    raise Unreachable("timed out") from None
+                self._observer("WATCH", resource, answer.status)
+                if answer.status == 401 and attempt == 1:
+                    await self._credentials.refresh()
+                    continue
+                if answer.status == 410:
+                    raise Expired("410 Gone")
+                if answer.status >= 300:
+                    try:
+                        async with asyncio.timeout(REQUEST_TIMEOUT):
+                            refusal = await _start_of(connection.chunks(REQUEST_TIMEOUT))
+                    except TimeoutError:
+                        raise Unreachable("timed out") from None
+                    raise _api_error(answer.status, answer.headers, refusal)
+                async for line in _lines_of(connection.chunks(read_timeout)):
+                    yield line
+                return
+            finally:
+                connections.put(connection)
 
 
-async def _lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+async def _start_of(chunks: AsyncIterator[bytes]) -> bytes:
+    """Return a body, or so much of it as a refusal can have. Raises `Unreachable`."""
+    found = bytearray()
+    async for chunk in chunks:
+        found += chunk
+        if len(found) > _LONGEST_REFUSAL:
+            break
+    return bytes(found)
+
+
+async def _lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield a stream's lines, empty ones left out. Raises `Unreachable` for one that does not end."""
     rest = bytearray()
-    async for chunk in content.iter_any():
+    async for chunk in chunks:
         rest += chunk
         if b"\n" in chunk:
             *whole, tail = bytes(rest).split(b"\n")
@@ -192,16 +207,16 @@ async def _lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             raise Unreachable(f"a line of the watch is longer than {LONGEST_LINE >> 20} MiB")
 
 
-def _api_error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
+def _api_error(status: int, headers: Mapping[str, str], content: bytes) -> ApiError:
     try:
-        status = _statuses.decode(content)
+        said = _statuses.decode(content)
     except MALFORMED:
-        status = Status(message=content[:_LONGEST_MESSAGE].decode("utf-8", "replace"))
+        said = Status(message=content[:_LONGEST_MESSAGE].decode("utf-8", "replace"))
     return ApiError(
-        response.status,
-        status.reason[:_LONGEST_MESSAGE],
-        status.message[:_LONGEST_MESSAGE],
-        _seconds(response.headers.get("Retry-After", "")),
+        status,
+        said.reason[:_LONGEST_MESSAGE],
+        said.message[:_LONGEST_MESSAGE],
+        _seconds(headers.get("retry-after", "")),
     )
 
 
@@ -210,11 +225,3 @@ def _seconds(retry_after: str) -> float:
     if not (retry_after.isascii() and retry_after.isdecimal()):
         return 0.0
     return min(float(retry_after), LONGEST_RETRY_AFTER)
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, asyncio.TimeoutError):
-        return "timed out"
-    if isinstance(error, aiohttp.ClientResponseError) and not error.message:
-        return type(error).__name__
-    return " ".join(str(error).split())[:_LONGEST_MESSAGE] or type(error).__name__

@@ -4,8 +4,9 @@ import argparse
 import os
 
 from turb_kub.api.client import IN_FLIGHT, REQUEST_TIMEOUT, Client, Observer
-from turb_kub.api.credentials import load_credentials
+from turb_kub.api.credentials import Reader, load_credentials
 from turb_kub.api.errors import ApiError, CredentialsError, Unreachable
+from turb_kub.api.identity import read
 from turb_kub.api.leases import read_lease
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.snapshot import Snapshot, take_snapshot
@@ -34,11 +35,15 @@ def policy_of(settings: Settings) -> Policy:
 
 
 async def connect(
-    options: argparse.Namespace, observer: Observer | None = None, *, in_flight: int = IN_FLIGHT
+    options: argparse.Namespace,
+    observer: Observer | None = None,
+    *,
+    in_flight: int = IN_FLIGHT,
+    reader: Reader = read,
 ) -> Client:
     """Return a client of the cluster that the flags name. Raises `CommandError` where there is no usable identity."""
     try:
-        credentials = await load_credentials(options.kubeconfig, options.context)
+        credentials = await load_credentials(options.kubeconfig, options.context, reader)
         return Client(credentials, observer=observer, in_flight=in_flight)
     except CredentialsError as error:
         raise CommandError(str(error), BAD_INPUT) from error

@@ -13,6 +13,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from turb_kub import __version__
+from turb_kub.api.identity import read_in_child
 from turb_kub.cli.connect import BAD_INPUT, connect, policy_of, probe, probe_lease, settings_of
 from turb_kub.cli.errors import CommandError
 from turb_kub.cli.logs import note_loop_error, set_up_logs
@@ -44,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     policy = policy_of(settings)
     metrics = Metrics(profile=settings.scheduler_name)
-    async with await connect(options, metrics.observe_request, in_flight=requests_in_flight(settings)) as client:
+    requests = requests_in_flight(settings)
+    async with await connect(options, metrics.observe_request, in_flight=requests, reader=read_in_child) as client:
         scheduler = Scheduler(client, settings, policy, metrics)
         try:
             async with serve(

@@ -128,6 +128,8 @@ class Binder:
 
     def _start_bind(self, pod: Pod, assumed: Pod, decision: Decision, began: float) -> None:
         task = asyncio.create_task(self._bind(pod, assumed, decision, began))
+        if not self._tasks:
+            self._reporter.binding(True)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -160,6 +162,8 @@ class Binder:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not self._tasks:
+            self._reporter.binding(False)
         self._slots.release()
         self._complain(task)
 

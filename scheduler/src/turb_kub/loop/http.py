@@ -5,14 +5,21 @@
 | `/livez`, `/healthz` | the event loop answers, and so does the election, where there is one; 503 once it is stuck |
 | `/readyz` | nodes, pods and storage are known, on a replica that stands by too; 503 before |
 | `/metrics` | always |
+
+One request a connection: a probe comes every few seconds.
 """
 
 import asyncio
+import http
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+#: Seconds in which a request must be there, and bytes that its head may have.
+PATIENCE = 5.0
+LONGEST_HEAD = 16 * 2**10
+TEXT = "text/plain; charset=utf-8"
 
 
 class PortInUse(Exception):
@@ -33,35 +40,66 @@ async def serve(
         PortInUse: the address is taken or not ours.
     """
 
-    async def livez(_: web.Request) -> web.Response:
-        return web.Response(status=503, text="the leader election is stuck") if stuck() else web.Response(text="ok")
+    async def answer(path: str) -> tuple[int, bytes, str]:
+        if path in {"/livez", "/healthz"}:
+            return (503, b"the leader election is stuck", TEXT) if stuck() else (200, b"ok", TEXT)
+        if path == "/readyz":
+            return (200, b"ok", TEXT) if ready() else (503, b"nodes, pods and storage are not all known yet", TEXT)
+        if path == "/metrics":
+            return 200, await asyncio.to_thread(generate_latest, registry), CONTENT_TYPE_LATEST
+        return 404, b"there is /livez, /readyz and /metrics", TEXT
 
-    async def readyz(_: web.Request) -> web.Response:
-        return (
-            web.Response(text="ok")
-            if ready()
-            else web.Response(status=503, text="nodes, pods and storage are not all known yet")
-        )
-
-    async def metrics(_: web.Request) -> web.Response:
-        body = await asyncio.to_thread(generate_latest, registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    application = web.Application()
-    application.router.add_get("/livez", livez)
-    application.router.add_get("/healthz", livez)
-    application.router.add_get("/readyz", readyz)
-    application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.add(writer)
         try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise PortInUse(
-                f"cannot listen on {host} port {port}: {error.strerror or error}; "
-                "choose another with --http-port (TURB_KUB_HTTP_PORT)"
-            ) from error
-        yield int(runner.addresses[0][1])
+            # A client that is slow, gone, or none of HTTP is answered as far as it goes, and forgotten.
+            with suppress(TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(PATIENCE):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                verb, target = _request_of(head)
+                if verb in {"GET", "HEAD"}:
+                    status, body, kind = await answer(target.partition("?")[0])
+                else:
+                    status, body, kind = (405, b"GET is all that there is", TEXT) if verb else (400, b"not HTTP", TEXT)
+                writer.write(_head(status, kind, len(body)) + (b"" if verb == "HEAD" else body))
+                writer.close()
+                async with asyncio.timeout(PATIENCE):
+                    await writer.wait_closed()
+        finally:
+            open_ones.discard(writer)
+            # Not close(): that would wait for a client that reads nothing.
+            writer.transport.abort()
+
+    open_ones: set[asyncio.StreamWriter] = set()
+    try:
+        server = await asyncio.start_server(handle, host, port, limit=LONGEST_HEAD)
+    except (OSError, OverflowError, UnicodeError) as error:
+        # The latter two: a port or a host that there can't be.
+        raise PortInUse(
+            f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}; "
+            "choose another with --http-port (TURB_KUB_HTTP_PORT)"
+        ) from error
+    try:
+        yield int(server.sockets[0].getsockname()[1])
     finally:
-        await runner.cleanup()
+        server.close()
+        # Which ends those who wait for them; asyncio's streams complain of one that is cancelled.
+        for each in open_ones:
+            each.transport.abort()
+
+
+def _request_of(head: bytes) -> tuple[str, str]:
+    """Return verb and target of a request; "" for both where it is none."""
+    parts = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    return (parts[0], parts[1]) if len(parts) == 3 and parts[2].startswith("HTTP/1.") else ("", "")
+
+
+def _head(status: int, kind: str, length: int) -> bytes:
+    lines = (
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {length}",
+        "Connection: close",
+        *(["Allow: GET, HEAD"] if status == 405 else []),
+    )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -13,6 +13,8 @@ class Metrics:
     def __init__(self, profile: str) -> None:
         self.registry = CollectorRegistry()
         self._profile = profile
+        self._by_request: dict[tuple[str, str, int], Counter] = {}
+        self._by_result: dict[str, tuple[Counter, Histogram]] = {}
         self._attempts = Counter(
             "scheduler_schedule_attempts",
             "Attempts to place a pod, by result.",
@@ -85,12 +87,20 @@ class Metrics:
         self._leader.labels(lease).set_function(lambda: float(leading()))
 
     def observe_request(self, verb: str, resource: str, status: int) -> None:
-        self.requests.labels(verb, resource, str(status)).inc()
+        # Found anew by its labels each time it would cost more than the counting.
+        counter = self._by_request.get((verb, resource, status))
+        if counter is None:
+            counter = self._by_request[verb, resource, status] = self.requests.labels(verb, resource, str(status))
+        counter.inc()
 
     def observe_attempt(self, result: str, seconds: float) -> None:
         """Count one attempt. `result` is scheduled, unschedulable or error."""
-        self._attempts.labels(result, self._profile).inc()
-        self._attempt_seconds.labels(result, self._profile).observe(seconds)
+        found = self._by_result.get(result)
+        if found is None:
+            labels = result, self._profile
+            found = self._by_result[result] = self._attempts.labels(*labels), self._attempt_seconds.labels(*labels)
+        found[0].inc()
+        found[1].observe(seconds)
 
     def watch(self, state: "State") -> None:
         """Have the state read whenever metrics are collected."""

@@ -31,6 +31,10 @@ SCHEDULER_ERROR = "SchedulerError"
 #: At most so many requests at once, and at most this share of all: bindings must always find a connection.
 IN_FLIGHT = 8
 SHARE = 4
+#: So many of them while pods are being bound, since a pod waits for its binding and nobody for an event; with more
+#: events than `PATIENT` to write, all.
+WHILE_BINDING = 2
+PATIENT = 1_000
 #: Events that may wait to be written; the oldest is dropped beyond that.
 LONGEST_BACKLOG = 20_000
 TRIES = 3
@@ -81,6 +85,9 @@ class Reporter:
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._binding = False
+        self._may_help = asyncio.Event()
+        self._may_help.set()
 
     def scheduled(self, pod: Pod, decision: Decision) -> None:
         if decision.node is not None:
@@ -107,8 +114,19 @@ class Reporter:
     async def run(self) -> None:
         """Write what there is to write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._worker())
+            for number in range(self._workers):
+                group.create_task(self._worker(helps=number >= WHILE_BINDING))
+
+    def binding(self, under_way: bool) -> None:
+        """Learn that pods are being bound, or that no pod is any more."""
+        self._binding = under_way
+        self._let_help()
+
+    def _let_help(self) -> None:
+        if not self._binding or self._open > PATIENT:
+            self._may_help.set()
+        else:
+            self._may_help.clear()
 
     def _failed(self, pod: Pod, reason: str, message: str, decision: str) -> None:
         before, now = pod.verdict, Verdict("False", reason, message)
@@ -142,11 +160,19 @@ class Reporter:
     def _announce(self) -> None:
         self._open += 1
         self._idle.clear()
+        if self._open > PATIENT:
+            self._may_help.set()
         self._work.release()
 
-    async def _worker(self) -> None:
+    async def _worker(self, *, helps: bool) -> None:
         while True:
+            if helps:
+                await self._may_help.wait()
             await self._work.acquire()
+            if helps and not self._may_help.is_set():
+                # It was set when there was no work yet.
+                self._work.release()
+                continue
             try:
                 if self._verdicts:
                     await self._write_verdict(*self._verdicts.pop(next(iter(self._verdicts))))
@@ -157,6 +183,8 @@ class Reporter:
                 log.debug("the trace of that", exc_info=error)
             finally:
                 self._open -= 1
+                if self._open <= PATIENT:
+                    self._let_help()
                 if not self._open:
                     self._idle.set()
 

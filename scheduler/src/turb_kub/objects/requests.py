@@ -12,6 +12,7 @@ The formula is Kubernetes' own (component-helpers `resource.PodRequests`; kubern
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from turb_kub.objects.malformed import LONGEST_NAME
 from turb_kub.objects.quantity import QuantityError, parse_quantity, to_units
@@ -20,6 +21,8 @@ from turb_kub.objects.wire import Container, ContainerStatus, PodSpec, PodStatus
 Amounts = dict[str, Fraction]
 #: Whole amounts by resource, sorted by name: cpu in thousandths of a core, memory and storage in bytes, others units.
 Requests = tuple[tuple[str, int], ...]
+#: A resource list as it is written.
+Stated = tuple[tuple[str, str | int | float], ...]
 
 
 def whole_amounts(quantities: Mapping[str, Fraction]) -> Requests:
@@ -43,6 +46,28 @@ def parse_quantities(quantities: Quantities | None) -> Amounts:
 
 def effective_requests(spec: PodSpec, status: PodStatus) -> Requests:
     """Return what a pod takes from its node. Raises `QuantityError` where a quantity is malformed."""
+    if not (spec.initContainers or spec.resources or status.containerStatuses):
+        # Most pods, each time one of them changes before it runs; and many of them ask for the same.
+        return _of_containers(
+            tuple(
+                tuple(container.resources.requests.items())
+                for container in spec.containers or ()
+                if container.resources and container.resources.requests
+            ),
+            tuple((spec.overhead or {}).items()),
+        )
+    return _of_all(spec, status)
+
+
+@lru_cache(maxsize=4096)
+def _of_containers(containers: tuple[Stated, ...], overhead: Stated) -> Requests:
+    total: Amounts = {}
+    for stated in (*containers, overhead):
+        _add(total, parse_quantities(dict(stated)))
+    return whole_amounts(total)
+
+
+def _of_all(spec: PodSpec, status: PodStatus) -> Requests:
     statuses = {
         container.name: container
         for container in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ()))

@@ -101,7 +101,15 @@ lint: venv-dev ## run all linters and type checks
 	@scripts/lint.sh
 
 .PHONY: bench
-bench: venv-dev ## measure decisions: time by number of nodes, memory a pod
+bench: venv-dev ## compare with kube-scheduler: speed, processor time, memory; takes hours
+	@.venv/bin/python -m bench $(ARGS)
+
+.PHONY: bench-quick
+bench-quick: venv-dev ## the same for two sizes and plain pods; takes 8 minutes
+	@.venv/bin/python -m bench --quick $(ARGS)
+
+.PHONY: bench-decide
+bench-decide: venv-dev ## measure decisions alone: time by number of nodes, memory a pod
 	@.venv/bin/python bench/decide.py $(ARGS)
 
 .PHONY: venv-ansible venv-dev

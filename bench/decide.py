@@ -1,6 +1,6 @@
 """How long one decision takes, by the number of nodes and by what the pod asks, and what a placed pod takes of memory.
 
-    make bench            or: .venv/bin/python bench/decide.py [NODES ...]
+    make bench-decide     or: .venv/bin/python bench/decide.py [NODES ...]
 
 Each decision is followed by what follows it in the loop: the pod is assumed on its node, so that the next decision
 sees another cluster. Times are the processor's for `decide` alone, so that other work on the machine disturbs little;

@@ -39,7 +39,7 @@ from turb_kub.objects.pod import decode_pod
 from turb_kub.objects.wire import Decoder, WatchEvent, WireList
 
 from tests.ansible.conftest import WITH_SCHEDULER, find_programs
-from tests.cluster.control_plane import ControlPlane, _free_ports, control_plane, end_with_parent
+from tests.cluster.control_plane import ControlPlane, control_plane, end_with_parent, free_ports
 
 OURS, THEIRS = "turb-kub", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
@@ -203,7 +203,7 @@ def _held(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _turb_kub(plane: ControlPlane, guard: str) -> AsyncIterator[tuple["subprocess.Popen[bytes]", str]]:
     """turb-kub as a process of its own, ready; gives the process and the URL of its metrics."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "turb_kub", "run", "--kubeconfig", str(plane.kubeconfig)]
     with (plane.folder / f"turb-kub-{guard}.log").open("wb") as log:

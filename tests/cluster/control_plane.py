@@ -84,13 +84,15 @@ class ControlPlane:
     kubeconfig: Path
     folder: Path
     programs: Mapping[str, str]
+    etcd: Process
     api_server: Process
 
     @contextmanager
-    def kube_scheduler(self, name: str = "kube-scheduler", **configuration: Any) -> Iterator[Process]:
+    def kube_scheduler(self, name: str = "kube-scheduler", port: int = 0, **configuration: Any) -> Iterator[Process]:
         """Run the real kube-scheduler beside, with these fields of KubeSchedulerConfiguration besides the usual ones.
 
-        It is started, not ready: what it does next shows when it is. It serves no port.
+        Without a port it is started, not ready: what it does next shows when it is. With one it has answered there that
+        it knows all nodes and pods.
         """
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -102,8 +104,18 @@ class ControlPlane:
         }
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(config))
-        arguments = [f"--config={file}", "--secure-port=0"]
+        certificates = self.folder / f"{name}-certificates"
+        arguments = [
+            f"--config={file}",
+            f"--secure-port={port}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={certificates}",
+        ]
         with _running(name, [self.programs["kube-scheduler"], *arguments], self.folder) as process:
+            if port:
+                certificate = certificates / "kube-scheduler.crt"
+                url = f"https://127.0.0.1:{port}/readyz"
+                process.wait_until(lambda: certificate.exists() and _answers(url, certificate=certificate))
             yield process
 
 
@@ -117,7 +129,7 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
     Raises:
         NotStarted: one of them can't be started.
     """
-    etcd_port, peer_port, port = _free_ports(3)
+    etcd_port, peer_port, port = free_ports(3)
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
     (folder / "service-accounts.key").write_text(_private_key())
@@ -168,7 +180,7 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
         api_server.wait_until(lambda: certificate.exists() and _answers(f"{server}/readyz", token, certificate))
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(server, token, certificate))
-        yield ControlPlane(server, kubeconfig, folder, programs, api_server)
+        yield ControlPlane(server, kubeconfig, folder, programs, etcd, api_server)
 
 
 @contextmanager
@@ -200,7 +212,7 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports on which nobody listens, each another one."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -1,0 +1,187 @@
+"""turb-kub and kube-scheduler side by side, on one API server and one machine.
+
+    make bench            all sizes and shapes, five repeats: about two hours
+    make bench-quick      100 and 5,000 nodes, plain pods, three repeats: within 8 minutes
+
+Starts etcd and kube-apiserver, and for each task lets each scheduler do it in turn, again and again. Only ratios within
+one run say anything: whatever else the machine has to do is in all figures. See docs/performance.md.
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from turb_kub.api.client import Client
+from turb_kub.api.credentials import load_credentials
+from turb_kub.api.errors import ApiError, Unreachable
+
+from bench import plots, summary
+from bench.contenders import BEST, CONTENDERS, OURS, THEIRS, Contender
+from bench.measure import Figures, Task, measure
+from bench.shapes import SHAPES
+from bench.summary import Run
+from bench.workload import Stuck, Workload
+from tests.ansible.conftest import WITH_SCHEDULER, find_programs
+from tests.cluster.control_plane import ControlPlane, NotStarted, control_plane
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = (2, 100, 1000, 5000)
+RATES = (50.0, 200.0, 500.0)
+STREAM_SECONDS = 20.0
+PLAIN = SHAPES["plain"]
+
+
+def quick() -> Iterator[tuple[Task, tuple[Contender, ...]]]:
+    """What `make bench-quick` measures."""
+    for nodes, pods in ((100, 1000), (5000, 2000)):
+        yield Task(PLAIN, nodes, pods), (OURS, THEIRS, BEST)
+        yield Task(PLAIN, nodes, int(summary.JUDGED_RATE * 5), summary.JUDGED_RATE), (OURS, THEIRS)
+
+
+def whole() -> Iterator[tuple[Task, tuple[Contender, ...]]]:
+    """What `make bench` measures."""
+    main = (OURS, THEIRS)
+    for nodes in SIZES:
+        room = nodes * 100
+        yield Task(PLAIN, nodes, min(room, 1000 if nodes < 1000 else 2000)), CONTENDERS
+        if nodes >= 1000:
+            yield Task(PLAIN, nodes, 10_000), (*main, BEST)
+        for rate in RATES:
+            pods = int(min(room, rate * STREAM_SECONDS))
+            yield Task(PLAIN, nodes, pods, rate), main
+        if nodes < 100:
+            continue
+        for shape in SHAPES.values():
+            if shape is not PLAIN:
+                yield Task(shape, nodes, 1000), main
+
+
+async def _run(
+    plane: ControlPlane, tasks: Sequence[tuple[Task, Sequence[Contender]]], repeats: int, progress: Progress
+) -> list[Run]:
+    runs: list[Run] = []
+    total = sum(len(contenders) for _, contenders in tasks) * repeats
+    bar = progress.add_task("", total=total)
+    async with Client(await load_credentials(str(plane.kubeconfig), None)) as client:
+        workload = Workload(client)
+        for task, contenders in tasks:
+            for repeat in range(repeats):
+                # Another one begins each time, so that none always finds the machine as the same one left it.
+                turn = repeat % len(contenders)
+                for contender in (*contenders[turn:], *contenders[:turn]):
+                    what = f"{task.nodes} nodes, {task.pods} pods, {task.key}: {contender.name}"
+                    progress.update(bar, description=what)
+                    figures = await measure(plane, workload, contender, task)
+                    runs.append(Run(task, contender.name, repeat, figures))
+                    progress.console.print(f"{what}: {_sentence(figures)}")
+                    progress.advance(bar)
+    return runs
+
+
+def _sentence(figures: Figures) -> str:
+    late = "" if figures.latency_p99 is None else f", p99 {1000 * figures.latency_p99:.1f} ms"
+    parts = (
+        f"{figures.pods_per_second:.0f} pods/s, {figures.pods_per_second_events:.0f} with events",
+        f"CPU {figures.cpu:.2f} s and API server {figures.cpu_api_server:.2f} s for 1,000 pods",
+        f"{figures.peak_memory / 2**20:.0f} MiB",
+        f"{figures.writes:.2f} writes a pod{late}",
+    )
+    return ", ".join(parts)
+
+
+def _show(console: Console, found: dict[str, dict[int, summary.Ratio]]) -> None:
+    table = Table(title="turb-kub to kube-scheduler, median of the repeats (lowest to highest)")
+    sizes = sorted({nodes for by_nodes in found.values() for nodes in by_nodes})
+    table.add_column("figure")
+    for nodes in sizes:
+        table.add_column(f"{nodes} nodes", justify="right")
+    for figure, by_nodes in found.items():
+        cells = []
+        for nodes in sizes:
+            ratio = by_nodes[nodes].as_json() if nodes in by_nodes else None
+            cells.append(f"{ratio['median']:g} ({ratio['low']:g} to {ratio['high']:g})" if ratio else "")
+        table.add_row(figure, *cells)
+    console.print(table)
+
+
+def main() -> None:
+    """Run the benchmark by the command line's options."""
+    parser = argparse.ArgumentParser(
+        prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="two sizes, plain pods, three repeats")
+    parser.add_argument("--repeats", type=int, help="default: 5, or 3 with --quick")
+    parser.add_argument("--nodes", type=int, action="append", choices=SIZES, help="only this size; may be given again")
+    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="only this shape; may be given again")
+    parser.add_argument(
+        "--scheduler", action="append", choices=[each.name for each in CONTENDERS], help="only this one"
+    )
+    options = parser.parse_args()
+    # As an exception, so that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))
+    tasks = [
+        (task, chosen)
+        for task, contenders in (quick() if options.quick else whole())
+        if not options.nodes or task.nodes in options.nodes
+        if not options.shape or task.shape.name in options.shape
+        if (
+            chosen := tuple(
+                each
+                for each in contenders
+                if (not options.scheduler or each.name in options.scheduler)
+                and (not each.largest or task.nodes <= each.largest)
+            )
+        )
+    ]
+    if not tasks:
+        sys.exit("bench: nothing is left to measure: --nodes, --shape and --scheduler exclude each other")
+    repeats = options.repeats or (3 if options.quick else 5)
+    console = Console(stderr=True, soft_wrap=True)
+    began = time.monotonic()
+    programs = find_programs(**WITH_SCHEDULER)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="turb-kub-bench-") as folder,
+        control_plane(Path(folder), programs) as plane,
+        Progress(*columns, console=console) as progress,
+    ):
+        runs = asyncio.run(_run(plane, tasks, repeats, progress))
+    about = {
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "repeats": repeats,
+        "seconds": round(time.monotonic() - began),
+    }
+    path = summary.write(RESULTS, runs, about)
+    plots.draw(RESULTS, runs)
+    found = summary.ratios(runs)
+    _show(Console(), found)
+    for sentence in summary.missed(found):
+        print(f"missed: {sentence}")
+    print(f"All figures are in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ApiError, Unreachable, Stuck, NotStarted) as error:
+        sys.exit(f"bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit("bench: interrupted")

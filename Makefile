@@ -60,6 +60,10 @@ redeploy: venv-ansible ## bring a changed scheduler into the running cluster
 status: venv-ansible ## show the nodes' requested memory, and each pod with the reason for its node
 	@.venv/bin/python scripts/cluster.py status $(ARGS)
 
+.PHONY: explain
+explain: venv-ansible ## say of one pod, node by node, why there or why nowhere: POD=namespace/name
+	@.venv/bin/python scripts/cluster.py explain $(POD) $(ARGS)
+
 .PHONY: manifests
 manifests: venv-ansible ## print what the scheduler needs on a cluster as plain YAML, for kubectl apply
 	@.venv/bin/python scripts/manifests.py $(ARGS)

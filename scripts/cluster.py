@@ -1,4 +1,4 @@
-"""What `make env` and `make status` need to know of the cluster that `make up` made.
+"""What `make env`, `make status` and `make explain` need to know of the cluster that `make up` made.
 
 Reads the cluster's work folder, and where nodes are real the scheduler's own objects. Writes nothing but, in that
 folder, what the client learns of the server's kinds.
@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,9 +108,9 @@ def describe_deployment(deployments: list[dict[str, Any]], leases: list[dict[str
     return f"{ready}, {active}; image {spec['template']['spec']['containers'][0]['image']}"
 
 
-def status_command(work: Path, more: list[str]) -> list[str]:
-    """The command line of `turb-kub status` for this cluster."""
-    command = [str(ROOT / ".venv/bin/turb-kub"), "status", "--kubeconfig", str(work / "kubeconfig")]
+def look_command(verb: str, work: Path, more: list[str]) -> list[str]:
+    """The command line of `turb-kub status` or `turb-kub explain` for this cluster."""
+    command = [str(ROOT / ".venv/bin/turb-kub"), verb, "--kubeconfig", str(work / "kubeconfig")]
     config = work / "scheduler/config.yaml"
     if config.is_file():
         command += ["--config", str(config)]
@@ -118,21 +119,28 @@ def status_command(work: Path, more: list[str]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Run the command line; the result is the exit code."""
-    if arguments[:1] not in (["env"], ["status"]):
-        print("usage: cluster.py env | cluster.py status [arguments of turb-kub status]", file=sys.stderr)
+    verb = arguments[0] if arguments else ""
+    if verb not in {"env", "status", "explain"}:
+        print("usage: cluster.py env | cluster.py status|explain [arguments of the same of turb-kub]", file=sys.stderr)
+        return 2
+    if verb == "explain" and len(arguments) == 1:
+        print("turb-kub: name a pod: make explain POD=NAMESPACE/POD", file=sys.stderr)
         return 2
     try:
         work, record = read_record(os.environ)
     except NoClusterError as error:
         print(f"turb-kub: {error}", file=sys.stderr)
         return 1
-    if arguments[0] == "status":
+    if verb != "env":
         line, settings = deployment_state(work, str(record.get("cluster_name")))
-        if line:
+        if line and verb == "status":
             # What is meant for a program stays as it is.
             print(line, file=sys.stderr if "json" in arguments else sys.stdout, flush=True)
-        command = status_command(work, arguments[1:])
-        os.execve(command[0], command, os.environ | settings)
+        # In a process beside this one: the client has written keys into files, which are gone when this one ends.
+        try:
+            return subprocess.run(look_command(verb, work, arguments[1:]), env=os.environ | settings).returncode
+        except KeyboardInterrupt:
+            return 130
     print("\n".join(shell_lines(work, record)))
     return 0
 

@@ -42,7 +42,7 @@ options:
     type: int
     required: true
   wanted:
-    description: Names of the pods to check, as C(namespace/name). Without any only the sums are returned.
+    description: Names of the pods to check, as C(namespace/name). Without any only the nodes are checked.
     type: list
     elements: str
     default: []
@@ -292,8 +292,6 @@ class Survey:
     def problems(self) -> list[str]:
         """Return one sentence for each thing that is wrong."""
         wanted = self.params["wanted"]
-        if not wanted:
-            return []
         found = [self.pod_problem(name) for name in wanted]
         found += [self.node_problem(node) for node in sorted(self.nodes)]
         placed = self.describe_placed()

@@ -65,6 +65,10 @@ def test_a_node_over_its_ceiling_by_a_pod_of_another_namespace_and_scheduler() -
     assert judge(pods=[*GOOD, other]) == [
         "node-1 holds 2136 MiB of memory requests, over its ceiling of 2048 MiB: pod1 768, pod3 768, kube-system/d 600"
     ]
+    # Also where no pod is to be judged, as after a redeploy.
+    assert judge(pods=[*GOOD, other], wanted=[]) == [
+        "node-1 holds 2136 MiB of memory requests, over its ceiling of 2048 MiB: pod1 768, pod3 768, kube-system/d 600"
+    ]
     # One that has ended takes nothing any more.
     assert judge(pods=[*GOOD, other | {"status": {"phase": "Succeeded"}}]) == []
 

@@ -252,14 +252,29 @@ def test_the_status_shows_the_replicas_which_one_is_active_and_their_ceiling(the
             "spec": {"holderIdentity": "turb-kub-abc_123", "leaseDurationSeconds": 15},
         }
     )
-    shown = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/cluster.py"), "status"],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(their.workshop.home), "TURB_KUB_WORK_DIR": str(their.workshop.work)},
-        capture_output=True,
-        text=True,
-    ).stdout
+    temporary = their.workshop.folder / "of status"
+    temporary.mkdir()
+
+    def look(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "scripts/cluster.py"), *arguments],
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(their.workshop.home),
+                "TMPDIR": str(temporary),
+                "TURB_KUB_WORK_DIR": str(their.workshop.work),
+            },
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    shown = look("status")
     assert shown.splitlines()[0] == f"2 of 2 replicas ready, turb-kub-abc is active; image {IMAGE}"
     assert "2048Mi" in shown
+    # By the limit of the replicas, which no flag and no variable here says.
+    assert "2048Mi" in look("explain", "default/pod1")
+    # The client writes keys into files: none may stay.
+    assert not list(temporary.iterdir())
 
 
 def test_a_second_run_changes_nothing(their: Their, first: Played) -> None:

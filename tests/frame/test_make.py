@@ -143,6 +143,17 @@ def test_status_runs_turb_kub_on_this_cluster(make, work):
     assert command == f"turb-kub status --kubeconfig {work}/kubeconfig --config {work}/scheduler/config.yaml"
 
 
+def test_explain_knows_the_clusters_settings(make, work):
+    (work / "scheduler").mkdir()
+    (work / "scheduler/config.yaml").touch()
+    command, _ = told(make("explain", "POD=default/p", "ARGS=-o json"))
+    config = f"--config {work}/scheduler/config.yaml"
+    assert command == f"turb-kub explain --kubeconfig {work}/kubeconfig {config} default/p -o json"
+    unnamed = make("explain")
+    assert unnamed.returncode != 0
+    assert "turb-kub: name a pod: make explain POD=NAMESPACE/POD\n" in unnamed.stderr
+
+
 @pytest.mark.parametrize(
     ("env", "folder"),
     [

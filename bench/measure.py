@@ -101,6 +101,8 @@ async def _do(workload: Workload, contender: Contender, task: Task, process: Pro
     """Give it the work. Returns when the clock begins."""
     if task.rate or task.shape.trigger is not Trigger.LEASE:
         await workload.release(lease)
+        # Nothing of what comes may be about the election.
+        await workload.taken(lease)
     if task.rate:
         await workload.stream(task.shape, task.pods, task.nodes, contender.scheduler_name, task.rate)
     else:

@@ -28,6 +28,7 @@ PATIENCE = 300.0
 #: Seconds without a new event after which no more are awaited.
 EVENTS_QUIET = 0.8
 POLL = 0.05
+HOLDER = "bench"
 MERGE = "application/merge-patch+json"
 
 
@@ -193,12 +194,23 @@ class Workload:
         """Take a lease that nobody has yet, so that a scheduler stands by for it."""
         await self._call("DELETE", LEASES, fieldSelector=f"metadata.name={lease}")
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
-        spec = {"holderIdentity": "bench", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+        spec = {"holderIdentity": HOLDER, "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
         await self._call("POST", LEASES, {"metadata": {"name": lease}, "spec": spec})
 
     async def release(self, lease: str) -> None:
         """Give the lease up, so that whoever stands by takes it."""
         await self._call("PATCH", f"{LEASES}/{lease}", {"spec": {"holderIdentity": ""}}, MERGE)
+
+    async def taken(self, lease: str) -> None:
+        """Wait until somebody else has the lease. Raises `Stuck`."""
+        deadline = time.monotonic() + PATIENCE
+        while json.loads(await self._call("GET", f"{LEASES}/{lease}"))["spec"].get("holderIdentity", "") in {
+            "",
+            HOLDER,
+        }:
+            if time.monotonic() > deadline:
+                raise Stuck(f"nobody takes the lease {lease} within {PATIENCE:.0f} s")
+            await asyncio.sleep(POLL)
 
     async def requests(self) -> Counter[tuple[str, str]]:
         """Return how many requests the API server has answered, by verb and resource."""

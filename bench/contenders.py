@@ -4,27 +4,26 @@ Each takes part in an election, so that it can be made to wait: it knows all nod
 somebody else holds the lease. That is how either runs as a Deployment, and it costs a write of the lease now and then.
 """
 
-import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tests.cluster.control_plane import ControlPlane, Process, end_with_parent, free_ports
+from tests.cluster.control_plane import ControlPlane, Process, answers, free_ports, running
 
 #: Seconds, as settings of either. Long, so that a machine that is busy ends no election; the retry period is short, so
 #: that the lease is soon taken when it is given up.
 LEASE, RENEW, RETRY = 600, 300, 0.5
+#: Where the benchmark's own programs are found.
+CHECKOUT = Path(__file__).resolve().parent.parent
 CEILING, CEILING_WITH_EVENTS = "ceiling", "ceiling with events"
 
 
 @dataclass(frozen=True)
-class PythonProgram:
-    """A program of this environment: turb-kub, or one of the benchmark's own.
-
-    A program of the benchmark's own has no HTTP port: it writes a line when it is ready.
+class TurbKub:
+    """turb-kub as it is shipped, with these flags besides.
 
     Attributes:
         scheduler_name: of the pods that it takes.
@@ -33,8 +32,7 @@ class PythonProgram:
     """
 
     name: str
-    module: str
-    arguments: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     scheduler_name: str = "turb-kub"
     largest: int = 0
     events_of_election: int = 0
@@ -43,35 +41,36 @@ class PythonProgram:
     def run(self, plane: ControlPlane, lease: str) -> Iterator[Process]:
         """Start it as a candidate for a lease. It has read all that there is when the block is entered."""
         (port,) = free_ports(1)
-        words = self.module.split()
-        command = [sys.executable, "-m", *words, "--kubeconfig", str(plane.kubeconfig), "--lease-name", lease]
-        if words[0] == "turb_kub":
-            command += [
-                *("--http-port", str(port)),
-                *("--leader-elect", "true"),
-                *("--lease-duration-seconds", str(LEASE)),
-                *("--renew-deadline-seconds", str(RENEW)),
-                *("--retry-period-seconds", str(RETRY)),
-            ]
-        log = plane.folder / f"{self.name}.log".replace(" ", "-")
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, *self.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - it makes one system call
-            )
-        running = Process(self.name, process, log)
-        try:
-            if words[0] == "turb_kub":
-                running.wait_until(lambda: _answers(f"http://127.0.0.1:{port}/readyz"))
-            else:
-                running.wait_until(lambda: b"ready" in log.read_bytes())
-            yield running
-        finally:
-            process.terminate()
-            process.wait()
+        flags = (
+            *("--http-port", str(port)),
+            *("--leader-elect", "true"),
+            *("--lease-duration-seconds", str(LEASE)),
+            *("--renew-deadline-seconds", str(RENEW)),
+            *("--retry-period-seconds", str(RETRY)),
+            *self.flags,
+        )
+        with _running_module(self.name, ("turb_kub", "run"), plane, lease, flags) as process:
+            process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
+            yield process
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A program of the benchmark's own, for turb-kub's pods. It writes a line when it is ready."""
+
+    name: str
+    module: str
+    flags: tuple[str, ...] = ()
+    scheduler_name: str = "turb-kub"
+    largest: int = 0
+    events_of_election: int = 0
+
+    @contextmanager
+    def run(self, plane: ControlPlane, lease: str) -> Iterator[Process]:
+        """Start it, as above."""
+        with _running_module(self.name, (self.module,), plane, lease, self.flags) as process:
+            process.wait_until(lambda: b"ready" in process.log.read_bytes())
+            yield process
 
 
 @dataclass(frozen=True)
@@ -114,25 +113,24 @@ LEAST_ALLOCATED = {
     ],
 }
 
-Contender = PythonProgram | KubeScheduler
+Contender = TurbKub | OwnProgram | KubeScheduler
 
-OURS = PythonProgram("turb-kub", "turb_kub run")
+OURS = TurbKub("turb-kub")
 THEIRS = KubeScheduler("kube-scheduler")
-BEST = PythonProgram(CEILING_WITH_EVENTS, "bench.ceiling", ("--events",))
+BEST = OwnProgram(CEILING_WITH_EVENTS, "bench.ceiling", ("--events",))
 CONTENDERS: tuple[Contender, ...] = (
     OURS,
     THEIRS,
-    PythonProgram("turb-kub with guard", "turb_kub run", ("--shared-node-guard", "always")),
+    TurbKub("turb-kub with guard", ("--shared-node-guard", "always")),
     KubeScheduler("kube-scheduler least-allocated", LEAST_ALLOCATED),
-    PythonProgram(CEILING, "bench.ceiling"),
+    OwnProgram(CEILING, "bench.ceiling"),
     BEST,
-    PythonProgram("demo", "bench.demo", largest=100),
+    OwnProgram("demo", "bench.demo", largest=100),
 )
 
 
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
+def _running_module(
+    name: str, module: tuple[str, ...], plane: ControlPlane, lease: str, flags: tuple[str, ...]
+) -> AbstractContextManager[Process]:
+    where = ("--kubeconfig", str(plane.kubeconfig), "--lease-name", lease)
+    return running(name.replace(" ", "-"), [sys.executable, "-m", *module, *where, *flags], plane.folder, CHECKOUT)

@@ -15,7 +15,7 @@ from turb_kub.api.credentials import load_credentials
 from turb_kub.api.lists import read_page
 from turb_kub.api.pods import bind
 from turb_kub.objects.node import decode_node
-from turb_kub.objects.pod import MEMORY, decode_pod
+from turb_kub.objects.pod import decode_pod
 from turb_kub.objects.wire import Decoder, WatchEvent
 from turb_kub.settings import Settings
 
@@ -43,7 +43,7 @@ async def _work(options: argparse.Namespace) -> None:
             load = {node.name: 0 for node in map(decode_node, nodes.items or []) if node.ready == "True"}
             for other in map(decode_pod, pods.items or []):
                 if other.node_name in load:
-                    load[other.node_name] += dict(other.requests).get(MEMORY, 0)
+                    load[other.node_name] += other.memory
             await bind(client, pod, min(load, key=lambda name: load[name]), settings.bind_timeout_seconds)
 
 

@@ -1,6 +1,6 @@
 """Draws the figures over the number of nodes, and the latencies over the rate, as SVG."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -79,7 +79,9 @@ def _write(path: Path, points: dict[str, dict[float, float]], x: str, y: str) ->
     axes = drawing.subplots()
     for name, line in lines.items():
         axes.plot([at for at, _ in line], [value for _, value in line], marker="o", markersize=4, label=name)
-    _both_logarithmic(axes.set_xscale, axes.set_yscale)
+    # Sizes and figures lie powers of ten apart.
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     ticks = sorted({at for line in lines.values() for at, _ in line})
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], minor=False)
     axes.minorticks_off()
@@ -88,9 +90,3 @@ def _write(path: Path, points: dict[str, dict[float, float]], x: str, y: str) ->
     axes.legend(frameon=False, fontsize=8)
     drawing.savefig(path, metadata={"Date": None})
     return [path]
-
-
-def _both_logarithmic(*set_scale: Callable[[str], None]) -> None:
-    # Sizes and figures lie powers of ten apart.
-    for each in set_scale:
-        each("log")

@@ -111,11 +111,11 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             f"--cert-dir={certificates}",
         ]
-        with _running(name, [self.programs["kube-scheduler"], *arguments], self.folder) as process:
+        with running(name, [self.programs["kube-scheduler"], *arguments], self.folder) as process:
             if port:
                 certificate = certificates / "kube-scheduler.crt"
                 url = f"https://127.0.0.1:{port}/readyz"
-                process.wait_until(lambda: certificate.exists() and _answers(url, certificate=certificate))
+                process.wait_until(lambda: certificate.exists() and answers(url, certificate=certificate))
             yield process
 
 
@@ -136,7 +136,7 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
     etcd_url, server = f"http://127.0.0.1:{etcd_port}", f"https://127.0.0.1:{port}"
     with ExitStack() as stack:
         etcd = stack.enter_context(
-            _running(
+            running(
                 "etcd",
                 [
                     programs["etcd"],
@@ -151,9 +151,9 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
                 folder,
             )
         )
-        etcd.wait_until(lambda: _answers(f"{etcd_url}/health"))
+        etcd.wait_until(lambda: answers(f"{etcd_url}/health"))
         api_server = stack.enter_context(
-            _running(
+            running(
                 "kube-apiserver",
                 [
                     programs["kube-apiserver"],
@@ -177,19 +177,23 @@ def control_plane(folder: Path, programs: Mapping[str, str]) -> Iterator[Control
         )
         # It makes its certificate at the start, with the authority's behind it.
         certificate = folder / "certificates/apiserver.crt"
-        api_server.wait_until(lambda: certificate.exists() and _answers(f"{server}/readyz", token, certificate))
+        api_server.wait_until(lambda: certificate.exists() and answers(f"{server}/readyz", token, certificate))
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(server, token, certificate))
         yield ControlPlane(server, kubeconfig, folder, programs, etcd, api_server)
 
 
 @contextmanager
-def _running(name: str, command: list[str], folder: Path) -> Iterator[Process]:
+def running(name: str, command: list[str], folder: Path, cwd: Path | None = None) -> Iterator[Process]:
+    """Run a program that ends with the block, or with this process.
+
+    Its log goes into the folder, where it runs too unless `cwd` says another.
+    """
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=folder,
+            cwd=cwd or folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -221,7 +225,8 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def _answers(url: str, token: str = "", certificate: Path | None = None) -> bool:
+def answers(url: str, token: str = "", certificate: Path | None = None) -> bool:
+    """Whether a URL is answered with 200."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         context = None if certificate is None else ssl.create_default_context(cafile=certificate)

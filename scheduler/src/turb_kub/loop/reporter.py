@@ -160,8 +160,7 @@ class Reporter:
     def _announce(self) -> None:
         self._open += 1
         self._idle.clear()
-        if self._open > PATIENT:
-            self._may_help.set()
+        self._let_help()
         self._work.release()
 
     async def _worker(self, *, helps: bool) -> None:
@@ -183,8 +182,7 @@ class Reporter:
                 log.debug("the trace of that", exc_info=error)
             finally:
                 self._open -= 1
-                if self._open <= PATIENT:
-                    self._let_help()
+                self._let_help()
                 if not self._open:
                     self._idle.set()
 

@@ -16,6 +16,8 @@ from tests.cluster.control_plane import ControlPlane, Process, answers, free_por
 #: Seconds, as settings of either. Long, so that a machine that is busy ends no election; the retry period is short, so
 #: that the lease is soon taken when it is given up.
 LEASE, RENEW, RETRY = 600, 300, 0.5
+#: Of the control plane's programs the Python in which turb-kub runs; by default this one.
+PYTHON = "python"
 #: Where the benchmark's own programs are found.
 CHECKOUT = Path(__file__).resolve().parent.parent
 CEILING, CEILING_WITH_EVENTS = "ceiling", "ceiling with events"
@@ -133,4 +135,5 @@ def _running_module(
     name: str, module: tuple[str, ...], plane: ControlPlane, lease: str, flags: tuple[str, ...]
 ) -> AbstractContextManager[Process]:
     where = ("--kubeconfig", str(plane.kubeconfig), "--lease-name", lease)
-    return running(name.replace(" ", "-"), [sys.executable, "-m", *module, *where, *flags], plane.folder, CHECKOUT)
+    python = plane.programs.get(PYTHON, sys.executable)
+    return running(name.replace(" ", "-"), [python, "-m", *module, *where, *flags], plane.folder, CHECKOUT)

@@ -13,6 +13,8 @@ from tests.cluster.control_plane import ControlPlane, Process
 
 #: Seconds in which a scheduler must have taken in what it was told.
 SETTLED_WITHIN = 120.0
+#: Pods from which on a backlog is a task of its own beside the ordinary one.
+LARGE = 10_000
 #: What the benchmark itself asks of the API server, or what comes of the election.
 _OWN_WRITES = {("POST", "pods"), ("DELETE", "pods"), ("DELETECOLLECTION", "pods"), ("PATCH", "pods"), ("POST", "nodes")}
 _OWN_READS = {("LIST", "events"), ("GET", "")}
@@ -35,7 +37,10 @@ class Task:
 
     @property
     def key(self) -> str:
-        return f"{self.shape.name} at {self.rate:g} a second" if self.rate else self.shape.name
+        """What tells it from the other tasks with as many nodes."""
+        if self.rate:
+            return f"{self.shape.name} at {self.rate:g} a second"
+        return f"{self.shape.name}-{self.pods}-pods" if self.pods >= LARGE else self.shape.name
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,14 @@ def ratios(runs: Iterable[Run]) -> dict[str, dict[int, Ratio]]:
     }
 
 
+def is_judged(task: Task, contender: str) -> bool:
+    """Whether a scheduler's runs of a task go into a figure that has a goal."""
+    backlogs = {figure.removeprefix("pods_per_second_") for figure in TARGETS} | {"plain"}
+    if task.nodes not in TARGETS["pods_per_second"] or contender not in {OURS.name, THEIRS.name, BEST.name}:
+        return False
+    return task.rate == JUDGED_RATE if task.rate else task.key in backlogs
+
+
 def missed(found: dict[str, dict[int, Ratio]]) -> list[str]:
     """Return a sentence for each target that was measured and not reached."""
     sentences = []

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from bench.contenders import CONTENDERS, OURS, THEIRS
-from bench.measure import Figures, Task, measure
+from bench import shipped
+from bench.contenders import BEST, CONTENDERS, OURS, THEIRS
+from bench.measure import LARGE, Figures, Task, measure
 from bench.shapes import SHAPES, Trigger
-from bench.summary import Run, ratios
+from bench.summary import JUDGED_RATE, TARGETS, Run, is_judged, ratios
 from bench.workload import Workload
 
 pytestmark = pytest.mark.cluster
@@ -83,3 +84,38 @@ def test_ratios_are_of_one_repeat_and_their_median_is_told():
     assert found["writes_per_pod"][100].as_json()["median"] == 2.0
     assert "ceiling_share" not in found
     assert not ratios(dataclasses.replace(run, contender="other") for run in runs)
+
+
+def test_whatever_goes_into_a_figure_with_a_goal_is_judged():
+    def figures(speed):
+        return Figures(speed, speed, 1.0, 1.0, 8, 2.0, 1.0, {}, latency_p99=1.0)
+
+    tasks = [Task(shape, nodes, 10) for shape in SHAPES.values() for nodes in (2, 100, 1000, 5000)]
+    tasks += [Task(PLAIN, nodes, 10, rate) for nodes in (100, 1000) for rate in (50.0, JUDGED_RATE)]
+    tasks += [Task(PLAIN, 5000, LARGE)]
+    for task in tasks:
+        found = ratios([Run(task, each.name, 0, figures(10.0)) for each in (OURS, THEIRS, BEST)])
+        has_goal = any(task.nodes in TARGETS.get(figure, {}) for figure in found)
+        assert is_judged(task, OURS.name) == is_judged(task, THEIRS.name) == has_goal, task
+    assert not is_judged(Task(PLAIN, 100, 10), "demo")
+
+
+def test_a_large_backlog_is_not_taken_for_the_ordinary_one():
+    assert Task(PLAIN, 5000, LARGE).key != Task(PLAIN, 5000, 2000).key
+
+
+def test_the_fastest_python_that_runs_is_taken(tmp_path):
+    said = {"slow": "echo 0.5", "fast": "echo 0.25", "silent": "exit 0", "broken": "echo 0.1; exit 127 # refuses"}
+    paths = {}
+    for name, line in said.items():
+        paths[name] = str(tmp_path / name)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    assert shipped.fastest([*paths.values(), str(tmp_path / "gone")]) == paths["fast"]
+    with pytest.raises(shipped.NotInstalled, match="--python"):
+        shipped.fastest([paths["silent"]])
+
+
+def test_a_python_that_is_not_there_gets_a_sentence(tmp_path):
+    with pytest.raises(shipped.NotInstalled, match=r"uv venv failed: .*no-such-python"):
+        shipped.install(tmp_path / "environment", str(tmp_path / "no-such-python"))

@@ -26,8 +26,8 @@ class Token:
         self.token = "old"
         self.fresh = "old"
 
-    async def headers(self) -> dict[str, str]:
-        return {"Authorization": self.token}
+    async def authorization(self) -> str:
+        return self.token
 
     async def refresh(self) -> None:
         self.token = self.fresh

@@ -47,7 +47,7 @@ def kubeconfig(folder, **user):
 
 
 async def token(found):
-    return (await found.headers())["Authorization"]
+    return await found.authorization()
 
 
 async def test_the_context_says_which_server(tmp_path):

@@ -263,14 +263,14 @@ def test_the_scheduler_does_not_load_what_only_the_child_needs():
 async def test_after_a_401_a_plugin_is_asked_anew_and_once_for_all_who_wait(tmp_path):
     path = kubeconfig(tmp_path, {"exec": plugin(tmp_path, TOKEN)})
     found = await load_credentials(path, None)
-    assert await found.headers() == {"Authorization": "Bearer t"}
+    assert await found.authorization() == "Bearer t"
     plugin(tmp_path, TOKEN.replace('"t"', '"u"'))
     await asyncio.gather(*(found.refresh() for _ in range(20)))
-    assert await found.headers() == {"Authorization": "Bearer u"}
+    assert await found.authorization() == "Bearer u"
     assert (tmp_path / "plugin.count").read_text().split() == ["again"] * 2
     plugin(tmp_path, "rubbish")
     await found.refresh()
-    assert await found.headers() == {"Authorization": "Bearer u"}
+    assert await found.authorization() == "Bearer u"
 
 
 async def test_who_stops_waiting_for_a_new_token_does_not_stop_the_others():
@@ -293,7 +293,7 @@ async def test_who_stops_waiting_for_a_new_token_does_not_stop_the_others():
     go_on.set()
     await second
     assert started == 2
-    assert await found.headers() == {"Authorization": "Bearer 2"}
+    assert await found.authorization() == "Bearer 2"
 
 
 async def test_an_empty_token_file_leaves_the_old_token_in_use(tmp_path):
@@ -301,4 +301,4 @@ async def test_an_empty_token_file_leaves_the_old_token_in_use(tmp_path):
     found = await load_credentials(kubeconfig(tmp_path, {"tokenFile": "token"}), None)
     (tmp_path / "token").write_text("\n")
     await found.refresh()
-    assert await found.headers() == {"Authorization": "Bearer first"}
+    assert await found.authorization() == "Bearer first"

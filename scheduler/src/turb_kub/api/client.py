@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from enum import Enum, auto
 from urllib.parse import urlencode
 
-from turb_kub.api.connections import Answer, Connections
+from turb_kub.api.connections import Answer, Connections, header_lines
 from turb_kub.api.credentials import Credentials
 from turb_kub.api.errors import ApiError, Expired, Unreachable
 from turb_kub.objects.malformed import MALFORMED
@@ -60,6 +60,9 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._observer = observer or (lambda verb, resource, status: None)
+        self._authorization = ""
+        #: Lines of headers by content type, with that authorization.
+        self._headers: dict[str, str] = {}
         # Each reflector, and the election, is one task with one request at a time: their number bounds the pool.
         self._pools = {
             pool: Connections(credentials.server, credentials.ssl_context, limit, credentials.server_name)
@@ -104,17 +107,16 @@ class Client:
             ApiError: the server refused.
             Unreachable: no answer.
         """
-        own = {"Content-Type": content_type}
         target = _target(path, query)
         try:
             # Reading credentials counts too: a plugin that hangs must not hold a request up for ever.
             async with asyncio.timeout(REQUEST_TIMEOUT if timeout is None else timeout):
-                answer = await self._ask(pool, verb, target, own, body)
+                answer = await self._ask(pool, verb, target, content_type, body)
                 if answer.status == 401:
                     # The token was rotated: read it again, once.
                     self._observer(verb, resource, 401)
                     await self._credentials.refresh()
-                    answer = await self._ask(pool, verb, target, own, body)
+                    answer = await self._ask(pool, verb, target, content_type, body)
         except TimeoutError:
             self._observer(verb, resource, 0)
             raise Unreachable("timed out") from None
@@ -126,14 +128,29 @@ class Client:
             raise _api_error(answer.status, answer.headers, answer.content)
         return answer.content
 
-    async def _ask(self, pool: Pool, verb: str, target: str, own: Mapping[str, str], body: bytes | None) -> Answer:
-        headers = {**_FIXED, **await self._credentials.headers(), **own}
+    async def _ask(self, pool: Pool, verb: str, target: str, content_type: str, body: bytes | None) -> Answer:
+        headers = self._header_lines(await self._credentials.authorization(), content_type)
         connections = self._pools[pool]
         connection = await connections.get()
         try:
             return await connection.ask(connections.request(verb, target, headers, body))
         finally:
             connections.put(connection)
+
+    def _header_lines(self, authorization: str, content_type: str = "") -> str:
+        """Return the lines of all headers, which are the same for very many requests."""
+        if authorization != self._authorization:
+            self._authorization = authorization
+            self._headers.clear()
+        lines = self._headers.get(content_type)
+        if lines is None:
+            headers = dict(_FIXED)
+            if authorization:
+                headers["Authorization"] = authorization
+            if content_type:
+                headers["Content-Type"] = content_type
+            lines = self._headers[content_type] = header_lines(headers)
+        return lines
 
     async def lines(
         self, path: str, *, resource: str, query: Mapping[str, str], read_timeout: float
@@ -148,7 +165,7 @@ class Client:
         """
         connections = self._pools[Pool.WATCHES]
         for attempt in (1, 2):
-            headers = {**_FIXED, **await self._credentials.headers()}
+            headers = self._header_lines(await self._credentials.authorization())
             connection = await connections.get()
             try:
                 try:

@@ -30,6 +30,8 @@ KEPT_ALIVE = 60.0
 LONGEST_HEAD = 64 * 2**10
 #: Bytes of a stream that may wait to be taken before the server is made to wait.
 READ_AHEAD = 2**20
+#: Headers that are read, out of the ten or so that an answer of the API server has.
+_READ = {name.encode(): name for name in ("content-encoding", "content-length", "retry-after", "transfer-encoding")}
 #: For zlib: gzip or deflate, as the data says; and deflate without the header that it should have, as some servers do.
 _ANY_FORMAT = 32 + zlib.MAX_WBITS
 _WITHOUT_HEADER = -zlib.MAX_WBITS
@@ -39,7 +41,7 @@ class Answer:
     """Status and headers of an answer, and its body once `complete`.
 
     Attributes:
-        headers: by name in lower case; of several with one name the last.
+        headers: by name in lower case, of those that anybody here reads; of several with one name the last.
     """
 
     __slots__ = ("_parts", "headers", "status")
@@ -239,8 +241,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Those after the body say nothing that anybody here asks for.
-        if not self._answer.status:
-            self._answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self._answer.status and (known := name.lower()) in _READ:
+            self._answer.headers[_READ[known]] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -291,6 +293,11 @@ class Connection(asyncio.Protocol):
             raise ValueError("the answer's compressed body is not whole")
 
 
+def header_lines(headers: Mapping[str, str]) -> str:
+    """Return headers as they go over the wire. Nothing in them is quoted here."""
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
 class Connections:
     """Connections to one server.
 
@@ -314,14 +321,17 @@ class Connections:
         self._prefix = parts.path.rstrip("/")
         self._fixed = f" HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
 
-    def request(self, verb: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-        """Return a request as it goes over the wire. Nothing in it is quoted here."""
-        lines = [f"{verb} {self._prefix}{target}{self._fixed}"]
-        lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
+    def request(self, verb: str, target: str, headers: str, body: bytes | None) -> bytes:
+        """Return a request as it goes over the wire.
+
+        Args:
+            target: path and query, quoted.
+            headers: as `header_lines` returns them.
+        """
+        head = f"{verb} {self._prefix}{target}{self._fixed}{headers}"
         if body is None:
-            return "".join((*lines, "\r\n")).encode("latin-1")
-        lines.append(f"Content-Length: {len(body)}\r\n\r\n")
-        return "".join(lines).encode("latin-1") + body
+            return f"{head}\r\n".encode("latin-1")
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     async def get(self) -> Connection:
         """Return a connection, which `put` must be given back. Raises `Unreachable`."""

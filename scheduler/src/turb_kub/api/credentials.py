@@ -72,11 +72,11 @@ class Credentials:
             # A file may be in the middle of being replaced; if the old token is dead, the next 401 says so.
             log.warning("credentials could not be read again: %s", error)
 
-    async def headers(self) -> dict[str, str]:
-        """Return the headers that authenticate a request, from a token not older than a minute."""
+    async def authorization(self) -> str:
+        """Return the header Authorization, from a token not older than a minute; "" where there is no token."""
         if self._identity.token_file and time.monotonic() - self._read_at > REREAD_AFTER:
             await self.refresh()
-        return {"Authorization": self._token} if self._token else {}
+        return self._token
 
 
 async def load_credentials(kubeconfig: str | None, context: str | None, reader: Reader = read) -> Credentials:

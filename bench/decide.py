@@ -8,6 +8,7 @@ the median of each kind is judged. Absolute times differ between machines: what 
 and whether they keep to the limits below.
 """
 
+import argparse
 import gc
 import json
 import statistics
@@ -202,4 +203,8 @@ def _limit(kind: str, size: int) -> float | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(argument) for argument in sys.argv[1:]] or list(NODES)))
+    parser = argparse.ArgumentParser(
+        prog="bench-decide", description="Measures decisions alone, and memory for each pod."
+    )
+    parser.add_argument("nodes", type=int, nargs="*", default=NODES, help=f"how many nodes; default: {NODES}")
+    sys.exit(main(parser.parse_args().nodes))

@@ -106,7 +106,7 @@ def decide(cluster: Cluster, pod: Pod, policy: Policy, *, unknown_fields_fail: b
     ranked = rank if len(slots) == size else rank[slots]
     best = int(ranked.argmin())
     within = ranked <= ranked[best] + policy.tie_width(cluster, int(slots[best]))
-    tied = slots if np.count_nonzero(within) == len(slots) else slots[within]
+    tied = slots if np.count_nonzero(within) == len(slots) else slots[within.nonzero()[0]]
     chosen, tie = int(slots[best]), ""
     if len(tied) > 1:
         liked = best_liked(cluster, pod, tied)

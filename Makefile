@@ -105,7 +105,7 @@ lint: venv-dev ## run all linters and type checks
 	@scripts/lint.sh
 
 .PHONY: bench
-bench: venv-dev ## compare with kube-scheduler: speed, processor time, memory; takes hours
+bench: venv-dev ## compare with kube-scheduler: speed, processor time, memory; takes about an hour
 	@.venv/bin/python -m bench $(ARGS)
 
 .PHONY: bench-quick

@@ -14,8 +14,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -38,6 +39,8 @@ SIZES = (2, 100, 1000, 5000)
 RATES = (50.0, 200.0, 500.0)
 STREAM_SECONDS = 20.0
 PLAIN = SHAPES["plain"]
+#: What ends the benchmark with a sentence.
+TROUBLE = (ApiError, Unreachable, Stuck, NotStarted, shipped.NotInstalled)
 
 
 def quick() -> Iterator[tuple[Task, tuple[Contender, ...]]]:
@@ -65,27 +68,23 @@ def whole() -> Iterator[tuple[Task, tuple[Contender, ...]]]:
                 yield Task(shape, nodes, 1000), main
 
 
-async def _run(
-    plane: ControlPlane,
-    tasks: Sequence[tuple[Task, Sequence[Contender]]],
-    repeats: int,
-    other_repeats: int,
-    progress: Progress,
-) -> list[Run]:
-    """Let each scheduler have its turns: so many where a goal is set, and so many else."""
-    turns = [
-        (task, repeat, chosen)
-        for task, contenders in tasks
-        for repeat in range(max(repeats, other_repeats))
-        if (
-            chosen := [
-                each
-                for each in contenders
-                if repeat < (repeats if summary.is_judged(task, each.name) else other_repeats)
-            ]
+Turn = tuple[Task, int, Sequence[Contender]]
+
+
+def turns_of(tasks: Iterable[tuple[Task, Sequence[Contender]]], repeats: int, other_repeats: int) -> list[Turn]:
+    """Return each task's repeats with who takes part: so many times where a goal is set, and so many else."""
+    turns: list[Turn] = []
+    for task, contenders in tasks:
+        times = [repeats if summary.is_judged(task, each.name) else other_repeats for each in contenders]
+        turns += (
+            (task, repeat, [each for each, often in zip(contenders, times, strict=True) if repeat < often])
+            for repeat in range(max(times))
         )
-    ]
-    runs: list[Run] = []
+    return turns
+
+
+async def _run(plane: ControlPlane, turns: Sequence[Turn], progress: Progress, runs: list[Run]) -> None:
+    """Let each scheduler have its turns, and add what came of them to the runs."""
     bar = progress.add_task("", total=sum(len(chosen) for _, _, chosen in turns))
     async with Client(await load_credentials(str(plane.kubeconfig), None)) as client:
         workload = Workload(client)
@@ -99,7 +98,6 @@ async def _run(
                 runs.append(Run(task, contender.name, repeat, figures))
                 progress.console.print(f"{what}: {_sentence(figures)}")
                 progress.advance(bar)
-    return runs
 
 
 def _sentence(figures: Figures) -> str:
@@ -128,14 +126,20 @@ def _show(console: Console, found: dict[str, dict[int, summary.Ratio]]) -> None:
     console.print(table)
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of repeats: give one like 5")
+    return int(text)
+
+
 def main() -> None:
     """Run the benchmark by the command line's options."""
     parser = argparse.ArgumentParser(
         prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="two sizes, plain pods, three repeats")
-    parser.add_argument("--repeats", type=int, help="of what has a goal; default: 5, or 3 with --quick")
-    parser.add_argument("--other-repeats", type=int, default=2, help="of all else; default: 2")
+    parser.add_argument("--repeats", type=_count, help="of what has a goal; default: 5, or 3 with --quick")
+    parser.add_argument("--other-repeats", type=_count, default=2, help="of all else; default: 2")
     parser.add_argument("--nodes", type=int, action="append", choices=SIZES, help="only this size; may be given again")
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="only this shape; may be given again")
     parser.add_argument(
@@ -159,9 +163,10 @@ def main() -> None:
             )
         )
     ]
-    if not tasks:
-        sys.exit("bench: nothing is left to measure: --nodes, --shape and --scheduler exclude each other")
-    repeats = options.repeats or (3 if options.quick else 5)
+    repeats = options.repeats if options.repeats is not None else 3 if options.quick else 5
+    turns = turns_of(tasks, repeats, options.other_repeats)
+    if not turns:
+        sys.exit("bench: nothing is left to measure: the options exclude each other")
     console = Console(stderr=True, soft_wrap=True)
     began = time.monotonic()
     programs = find_programs(**WITH_SCHEDULER)
@@ -173,14 +178,22 @@ def main() -> None:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="turb-kub-bench-") as folder,
-        Progress(*columns, console=console) as progress,
-    ):
-        python = shipped.install(Path(folder) / "environment", options.python)
-        about = {"python": shipped.version(python), "processors": os.cpu_count(), "repeats": repeats}
-        with control_plane(Path(folder), {**programs, PYTHON: python}) as plane:
-            runs = asyncio.run(_run(plane, tasks, repeats, options.other_repeats, progress))
+    runs: list[Run] = []
+    about: dict[str, Any] = {"processors": os.cpu_count(), "repeats": repeats}
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="turb-kub-bench-") as folder,
+            Progress(*columns, console=console) as progress,
+        ):
+            python = shipped.install(Path(folder) / "environment", options.python)
+            about["python"] = shipped.version(python)
+            with control_plane(Path(folder), {**programs, PYTHON: python}) as plane:
+                asyncio.run(_run(plane, turns, progress, runs))
+    except (*TROUBLE, KeyboardInterrupt) as error:
+        if not runs:
+            raise
+        # Hours of figures are not thrown away for the one that is missing.
+        about["ended_early"] = str(error) or "interrupted"
     about["seconds"] = round(time.monotonic() - began)
     path = summary.write(RESULTS, runs, about)
     plots.draw(RESULTS, runs)
@@ -188,13 +201,16 @@ def main() -> None:
     _show(Console(), found)
     for sentence in summary.missed(found):
         print(f"missed: {sentence}")
-    print(f"All figures are in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if "ended_early" in about:
+        sys.exit(f"bench: {about['ended_early']}; what was measured until then is in {shown}")
+    print(f"All figures are in {shown}")
 
 
 if __name__ == "__main__":
     try:
         main()
-    except (ApiError, Unreachable, Stuck, NotStarted, shipped.NotInstalled) as error:
+    except TROUBLE as error:
         sys.exit(f"bench: {error}")
     except KeyboardInterrupt:
-        sys.exit("bench: interrupted, nothing is written")
+        sys.exit("bench: interrupted, nothing was measured")

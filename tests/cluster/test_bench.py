@@ -1,10 +1,12 @@
 """The benchmark measures what it says, on a few nodes: each scheduler places every pod, and its writes are counted."""
 
 import dataclasses
+from collections import Counter
 
 import pytest
 
 from bench import shipped
+from bench.__main__ import turns_of
 from bench.contenders import BEST, CONTENDERS, OURS, THEIRS
 from bench.measure import LARGE, Figures, Task, measure
 from bench.shapes import SHAPES, Trigger
@@ -98,6 +100,20 @@ def test_whatever_goes_into_a_figure_with_a_goal_is_judged():
         has_goal = any(task.nodes in TARGETS.get(figure, {}) for figure in found)
         assert is_judged(task, OURS.name) == is_judged(task, THEIRS.name) == has_goal, task
     assert not is_judged(Task(PLAIN, 100, 10), "demo")
+
+
+def test_what_has_a_goal_is_repeated_as_often_as_asked_and_all_else_less_often():
+    goal, other = Task(PLAIN, 100, 10), Task(PLAIN, 1000, 10)
+    turns = turns_of([(goal, CONTENDERS), (other, (OURS, THEIRS))], repeats=3, other_repeats=1)
+    had = Counter((task.nodes, each.name) for task, _, chosen in turns for each in chosen)
+    judged = {OURS.name, THEIRS.name, BEST.name}
+    assert had == {(goal.nodes, each.name): 3 if each.name in judged else 1 for each in CONTENDERS} | {
+        (other.nodes, OURS.name): 1,
+        (other.nodes, THEIRS.name): 1,
+    }
+    # All that is compared within a repeat has its turn in it.
+    assert [len(chosen) for task, repeat, chosen in turns] == [len(CONTENDERS), 3, 3, 2]
+    assert turns_of([(other, CONTENDERS)], repeats=3, other_repeats=0) == []
 
 
 def test_a_large_backlog_is_not_taken_for_the_ordinary_one():

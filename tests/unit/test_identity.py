@@ -99,6 +99,7 @@ BAD = {
     "not base64": ({"token": "t"}, {"certificate-authority-data": "a"}, "."),
     "not text": ({"token": "t"}, {"certificate-authority-data": base64.b64encode(b"\xff").decode()}, "decode"),
     "a token of two lines": ({"token": "a\nb"}, {}, "characters that no token has"),
+    "a proxy": ({"token": "t"}, {"proxy-url": "http://me:secret@127.0.0.1:1"}, r"no proxy \(proxy-url\): name"),
     "a text for a user": ("", {}, "."),
 }
 

@@ -66,6 +66,11 @@ async def read(kubeconfig: str | None, context: str | None) -> Identity:
         else:
             with _collecting(complaints):
                 await load_kube_config(kubeconfig, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        if configuration.proxy:
+            # Not named: it may hold a password.
+            raise ValueError(
+                "turb-kub connects through no proxy (proxy-url): name a kubeconfig whose server is reached directly"
+            )
         identity = Identity(
             server=str(configuration.host).rstrip("/"),
             token=checked_token(await configuration.get_api_key_with_prefix("BearerToken") or ""),

@@ -7,7 +7,7 @@ somebody else holds the lease. That is how either runs as a Deployment, and it c
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ CEILING, CEILING_WITH_EVENTS = "ceiling", "ceiling with events"
 
 
 @dataclass(frozen=True)
-class TurbKub:
-    """turb-kub as it is shipped, with these flags besides.
+class _Module:
+    """A module that runs in turb-kub's Python and takes its pods.
 
     Attributes:
+        flags: besides those that each has.
         scheduler_name: of the pods that it takes.
         largest: most nodes that it is asked to handle; 0: any number.
         events_of_election: that it writes beside those about pods.
@@ -38,6 +39,11 @@ class TurbKub:
     scheduler_name: str = "turb-kub"
     largest: int = 0
     events_of_election: int = 0
+
+
+@dataclass(frozen=True)
+class TurbKub(_Module):
+    """turb-kub as it is shipped."""
 
     @contextmanager
     def run(self, plane: ControlPlane, lease: str) -> Iterator[Process]:
@@ -57,15 +63,10 @@ class TurbKub:
 
 
 @dataclass(frozen=True)
-class OwnProgram:
-    """A program of the benchmark's own, for turb-kub's pods. It writes a line when it is ready."""
+class OwnProgram(_Module):
+    """A program of the benchmark's own. It writes a line when it is ready."""
 
-    name: str
-    module: str
-    flags: tuple[str, ...] = ()
-    scheduler_name: str = "turb-kub"
-    largest: int = 0
-    events_of_election: int = 0
+    module: str = field(kw_only=True)
 
     @contextmanager
     def run(self, plane: ControlPlane, lease: str) -> Iterator[Process]:
@@ -119,15 +120,15 @@ Contender = TurbKub | OwnProgram | KubeScheduler
 
 OURS = TurbKub("turb-kub")
 THEIRS = KubeScheduler("kube-scheduler")
-BEST = OwnProgram(CEILING_WITH_EVENTS, "bench.ceiling", ("--events",))
+BEST = OwnProgram(CEILING_WITH_EVENTS, ("--events",), module="bench.ceiling")
 CONTENDERS: tuple[Contender, ...] = (
     OURS,
     THEIRS,
     TurbKub("turb-kub with guard", ("--shared-node-guard", "always")),
     KubeScheduler("kube-scheduler least-allocated", LEAST_ALLOCATED),
-    OwnProgram(CEILING, "bench.ceiling"),
+    OwnProgram(CEILING, module="bench.ceiling"),
     BEST,
-    OwnProgram("demo", "bench.demo", largest=100),
+    OwnProgram("demo", module="bench.demo", largest=100),
 )
 
 

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from bench.contenders import CHECKOUT
+from scripts.environment import cache_folder, clean_environment
+
 SCHEDULER = CHECKOUT / "scheduler"
 UV = Path(sys.prefix) / "bin/uv"
 #: The oldest that turb-kub runs on.
@@ -90,8 +92,10 @@ def _found() -> list[str]:
 
 
 def _uv(*arguments: str) -> str:
+    env = clean_environment(CHECKOUT, cache_folder())
+    Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
     try:
-        done = subprocess.run([str(UV), "--no-config", *arguments], capture_output=True, text=True)
+        done = subprocess.run([str(UV), *arguments], env=env, capture_output=True, text=True)
     except OSError as error:
         raise NotInstalled(f"{UV.name} can't be run ({error.strerror}): run make venv-dev") from None
     if done.returncode:
